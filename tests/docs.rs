@@ -64,7 +64,7 @@ fn normal(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_targets() {
     let Some(pages) = pages() else {
         println!("skipped: this is no checkout");
         return;
@@ -105,7 +105,7 @@ fn named(text: &str) -> HashSet<String> {
 }
 
 #[test]
-fn parameters_that_are_named_exist() {
+fn documented_parameters_exist() {
     let Some(pages) = pages() else {
         println!("skipped: this is no checkout");
         return;
@@ -125,7 +125,7 @@ fn parameters_that_are_named_exist() {
 }
 
 #[test]
-fn a_dead_link_and_an_unknown_parameter_would_be_found() {
+fn dead_links_and_unknown_parameters_are_found() {
     let text = "# A heading, here\n\n[a](#a-heading-here) [b](b.md#c)\n```\n[no](link)\n```\n`device_gone=1` CABLEWAY_BTL_SM_GONE";
     assert_eq!(links(text), ["#a-heading-here", "b.md#c"]);
     assert!(anchors(text).contains("a-heading-here"));

@@ -224,7 +224,7 @@ fn source_files_are_short() {
 }
 
 #[test]
-fn no_committed_file_names_a_path_of_somebodys_machine() {
+fn no_committed_file_contains_a_users_path() {
     let Some(files) = said("git", &["ls-files"]) else {
         println!("skipped: no git, or no checkout");
         return;
@@ -252,7 +252,7 @@ fn names(line: &str, folder: &str) -> bool {
 }
 
 #[test]
-fn absolute_paths_are_told_from_relative_ones() {
+fn absolute_and_relative_paths_are_distinguished() {
     let folder = ["", "work", ""].join("/");
     assert!(names(&format!("cd {folder}x"), &folder));
     assert!(!names(&format!("docs{folder}x and ..{folder}x and ${{ROOT}}{folder}x"), &folder));

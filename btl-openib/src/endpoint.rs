@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 
 use crate::card::Address;
-use crate::gpudirect::Held;
+use crate::gpudirect::TransferMemory;
 use crate::link::{COPIED, Link, State, Tx};
 use crate::memory::{self, Buffer};
 use crate::shared::Shared;
@@ -156,14 +156,14 @@ impl OpenibEndpoint {
     ///
     /// # Errors
     /// Why it cannot be registered.
-    unsafe fn hold(&self, region: &Region, access: verbs::Access) -> Result<Held, String> {
+    unsafe fn hold(&self, region: &Region, access: verbs::Access) -> Result<TransferMemory, String> {
         if region.location.on_device() {
             // SAFETY: the caller's promise.
             return unsafe { self.shared.gpudirect.get(region, access) };
         }
         // SAFETY: as above.
         let made = unsafe { self.shared.registrations.get(region.address, region.len, access) };
-        made.map(Held::Host).map_err(|error| {
+        made.map(TransferMemory::Host).map_err(|error| {
             let refused = memory::refused(region.len, error).to_string();
             cableway_base::warn_once("openib/register", || format!("{refused}; such messages are sent in fragments"));
             refused

@@ -15,7 +15,7 @@ use crate::order::Arrivals;
 use crate::port::READS;
 use crate::receives::Receives;
 use crate::settings::Settings;
-use crate::work::{ConnectedQp, LEAST, Owner, Works};
+use crate::work::{ConnectedQp, LEAST, Owner, WorkList};
 
 /// The memory of one process in bytes, including the kernel's memory for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Footprint {
         let link = size_of::<Link>() + size_of::<Capabilities>() + size_of::<u64>();
         let standby = link + 3 * size_of::<Arc<Link>>() + 2 * (size_of::<Rank>() + size_of::<Arc<Link>>());
         // The first queue pair is stored in the link, and a single one needs no order.
-        let several = (queues - 1) * (size_of::<Works>() + size_of::<ConnectedQp>())
+        let several = (queues - 1) * (size_of::<WorkList>() + size_of::<ConnectedQp>())
             + if queues > 1 { size_of::<Arrivals>() + settings.window().next_power_of_two() } else { 0 };
         let own = settings.queues.per_peer();
         let rings = own

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_on_v2_is_best_wherever_it_stands() {
+    fn an_ipv4_address_on_v2_is_preferred_at_any_index() {
         let table = [
             gid(0, "fe80::1", Kind::RoceV1),
             gid(1, "fe80::1", Kind::RoceV2),

@@ -14,7 +14,7 @@ use crate::card::Address;
 use crate::credits::CreditCounter;
 use crate::kept::Kept;
 use crate::order::Arrivals;
-use crate::work::{ConnectedQp, Works};
+use crate::work::{ConnectedQp, WorkList};
 
 mod closing;
 mod sending;
@@ -53,7 +53,7 @@ pub(crate) struct Link {
 pub(crate) struct Tx {
     pub(crate) state: State,
     /// The work of each queue pair.
-    pub(crate) works: SmallVec<[Works; 1]>,
+    pub(crate) works: SmallVec<[WorkList; 1]>,
     /// Messages sent that the peer may not have consumed.
     kept: Kept,
     /// With several queue pairs: the index of the queue pair of each message that may not be consumed.
@@ -132,7 +132,7 @@ impl Link {
     pub(crate) fn new(rank: Rank, id: u32, queues: usize) -> Self {
         let tx = Tx {
             state: State::Idle,
-            works: std::iter::repeat_with(Works::default).take(queues).collect(),
+            works: std::iter::repeat_with(WorkList::default).take(queues).collect(),
             kept: Kept::default(),
             message_qps: VecDeque::new(),
             settled: false,

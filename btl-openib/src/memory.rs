@@ -234,7 +234,7 @@ mod tests {
     use rustix::thread::{CapabilitySet, capabilities};
 
     #[test]
-    fn too_small_a_limit_is_said_with_its_remedy() {
+    fn a_low_memory_lock_limit_causes_a_warning_with_the_remedy() {
         let error = std::io::Error::from_raw_os_error(rustix::io::Errno::NOMEM.raw_os_error());
         let said = super::refused(1 << 20, error).to_string();
         assert!(said.contains("1048576 bytes") && said.contains("ulimit -l unlimited"), "{said}");

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_one_network_talk_to_each_other_in_whatever_order_they_are() {
+    fn ports_of_one_network_are_paired_in_any_order() {
         let here = ports(&[("10.1.0.1", 16), ("10.2.0.1", 16)]);
         assert_eq!(pair(&here, &ports(&[("10.1.0.2", 16), ("10.2.0.2", 16)])), [(0, 0), (1, 1)]);
         assert_eq!(pair(&here, &ports(&[("10.2.0.2", 16), ("10.1.0.2", 16)])), [(0, 1), (1, 0)]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn rails_between_which_there_are_routers_stay_rails() {
+    fn ports_on_routed_networks_are_paired_by_nearness() {
         // Each port is on a different network.
         let here = ports(&[("10.2.1.5", 31), ("10.1.1.5", 31)]);
         assert_eq!(pair(&here, &ports(&[("10.1.7.9", 31), ("10.2.7.9", 31)])), [(0, 1), (1, 0)]);

@@ -24,13 +24,13 @@ pub(crate) fn ahead(immediate: u32, consumed: u64) -> u32 {
 /// Early messages, and the credits owed for each queue.
 pub(crate) struct Arrivals {
     /// Early messages, by the number of messages before each.
-    early: BTreeMap<u64, Early>,
+    early: BTreeMap<u64, EarlyArrival>,
     /// Messages of each queue consumed since the last credit.
     untold: SmallVec<[u32; 4]>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Early {
+pub(crate) enum EarlyArrival {
     /// Its queue and its bytes.
     Message(usize, Box<[u8]>),
     Goodbye,
@@ -42,12 +42,12 @@ impl Arrivals {
     }
 
     /// Keeps the message that follows `before` others. Returns false for a duplicate.
-    pub(crate) fn keep(&mut self, before: u64, what: Early) -> bool {
+    pub(crate) fn keep(&mut self, before: u64, what: EarlyArrival) -> bool {
         self.early.insert(before, what).is_none()
     }
 
     /// Takes the message after the first `consumed` ones, if it has arrived.
-    pub(crate) fn next(&mut self, consumed: u64) -> Option<Early> {
+    pub(crate) fn next(&mut self, consumed: u64) -> Option<EarlyArrival> {
         self.early.remove(&consumed)
     }
 
@@ -80,23 +80,23 @@ mod tests {
         #[test]
         fn messages_come_out_in_order(first in prop_oneof![Just(0_u64), Just((1 << 31) - 9), Just((1 << 32) - 5)],
                                       count in 0..40_u64, picks in proptest::collection::vec(0..8_usize, 41)) {
-            let mut flying: Vec<(u32, Early)> = (0..count)
-                .map(|n| (immediate(first + n), Early::Message((n % 3) as usize, Box::from((first + n).to_le_bytes()))))
+            let mut flying: Vec<(u32, EarlyArrival)> = (0..count)
+                .map(|n| (immediate(first + n), EarlyArrival::Message((n % 3) as usize, Box::from((first + n).to_le_bytes()))))
                 .collect();
-            flying.push((immediate(first + count) | GOODBYE, Early::Goodbye));
+            flying.push((immediate(first + count) | GOODBYE, EarlyArrival::Goodbye));
             let (mut arrivals, mut consumed, mut ended) = (Arrivals::new(3), first, false);
             for pick in picks.into_iter().take(count as usize + 1) {
                 let (immediate, what) = flying.remove(pick.min(flying.len() - 1));
-                prop_assert_eq!(immediate & GOODBYE != 0, what == Early::Goodbye);
+                prop_assert_eq!(immediate & GOODBYE != 0, what == EarlyArrival::Goodbye);
                 prop_assert!(arrivals.keep(consumed + u64::from(ahead(immediate, consumed)), what));
                 while let Some(next) = arrivals.next(consumed) {
                     prop_assert!(!ended);
                     match next {
-                        Early::Message(_, bytes) => {
+                        EarlyArrival::Message(_, bytes) => {
                             prop_assert_eq!(&*bytes, consumed.to_le_bytes());
                             consumed += 1;
                         }
-                        Early::Goodbye => ended = true,
+                        EarlyArrival::Goodbye => ended = true,
                     }
                 }
             }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn duplicates_are_detected() {
         let mut arrivals = Arrivals::new(2);
-        assert!(arrivals.keep(7, Early::Goodbye) && !arrivals.keep(7, Early::Goodbye));
+        assert!(arrivals.keep(7, EarlyArrival::Goodbye) && !arrivals.keep(7, EarlyArrival::Goodbye));
         arrivals.clear();
         assert_eq!(arrivals.next(7), None);
     }

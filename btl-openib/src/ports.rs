@@ -52,8 +52,8 @@ impl<'s> Selection<'s> {
                     log::info!("{NAME}: {name} is not used: another is on its network");
                 }
                 Ok(Ok(choice)) => return Ok(Some(choice)),
-                Ok(Err(Unfit::Address)) => log::info!("{NAME}: {name} has no address"),
-                Ok(Err(Unfit::Partition(reason))) => {
+                Ok(Err(MissingProperty::Address)) => log::info!("{NAME}: {name} has no address"),
+                Ok(Err(MissingProperty::Partition(reason))) => {
                     log::info!("{NAME}: {reason}: it is not used");
                     self.outside.push(reason);
                 }
@@ -164,7 +164,7 @@ fn candidates(settings: &Settings) -> Result<Vec<(Arc<Context>, PortFacts)>, Str
 }
 
 /// What a port lacks.
-enum Unfit {
+enum MissingProperty {
     Address,
     /// In words.
     Partition(String),
@@ -198,12 +198,12 @@ impl Settings {
     ///
     /// # Errors
     /// There is nothing at a place that was given.
-    fn choose(&self, context: Arc<Context>, facts: PortFacts) -> Result<Result<Choice, Unfit>, Error> {
+    fn choose(&self, context: Arc<Context>, facts: PortFacts) -> Result<Result<Choice, MissingProperty>, Error> {
         let partition = match self.choose_partition(&context, &facts)? {
             Ok(partition) => partition,
-            Err(reason) => return Ok(Err(Unfit::Partition(reason))),
+            Err(reason) => return Ok(Err(MissingProperty::Partition(reason))),
         };
-        let Some(gid) = self.choose_gid(&context, &facts)? else { return Ok(Err(Unfit::Address)) };
+        let Some(gid) = self.choose_gid(&context, &facts)? else { return Ok(Err(MissingProperty::Address)) };
         let network = Network::of_port(gid.kind, gid.bytes);
         Ok(Ok(Choice { context, facts, gid, partition, network }))
     }

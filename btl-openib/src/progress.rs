@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::NAME;
 use crate::inbound::Inbound;
 use crate::link::{ControlKind, ControlMessage, Link, State, of_work_id};
-use crate::order::{self, Early};
+use crate::order::{self, EarlyArrival};
 use crate::receives::{Keeping, RECEIVE, Receives};
 use crate::shared::Shared;
 use crate::verbs::{Completion, opcode, status};
@@ -269,13 +269,13 @@ impl Engine {
             }
             (ahead, goodbye) => {
                 let what = if goodbye {
-                    Early::Goodbye
+                    EarlyArrival::Goodbye
                 } else {
                     // SAFETY: the completion gave the buffer back to us, and it is posted again only below.
                     let bytes = unsafe { inbound.receives.bytes(index, completion.byte_len as usize) };
                     let mut copy = vec![0; bytes.len()].into_boxed_slice();
                     bytes.copy_to(&mut copy);
-                    Early::Message(inbound.receives.queue(), copy)
+                    EarlyArrival::Message(inbound.receives.queue(), copy)
                 };
                 inbound.give_back(index);
                 let place = before + u64::from(ahead);
@@ -291,11 +291,11 @@ impl Engine {
         while let Some(arrivals) = &link.arrivals {
             let next = arrivals.lock().next(link.consumed.load(Ordering::Relaxed));
             match next {
-                Some(Early::Message(queue, bytes)) => {
+                Some(EarlyArrival::Message(queue, bytes)) => {
                     upcalls.receive(link.rank, Received::new(SharedBytes::from_private(&bytes), None));
                     self.consumed(link, queue);
                 }
-                Some(Early::Goodbye) => return self.hear_goodbye(link),
+                Some(EarlyArrival::Goodbye) => return self.hear_goodbye(link),
                 None => return,
             }
         }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_written_as_elsewhere() {
+    fn queue_lists_use_open_mpis_notation() {
         let shared = ReceiveQueue { per_peer: false, size: 65536, count: 256, low: 64, window: 32, instalment: 16 };
         assert_eq!(one("S,64K,256,64,32"), Ok(shared));
         // Open MPI's default list.

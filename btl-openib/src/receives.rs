@@ -22,7 +22,7 @@ pub(crate) fn queue_of(id: u64) -> usize {
 
 pub(crate) struct Receives {
     // Its users first: the queue is gone before its memory.
-    taker: Taker,
+    taker: PostTarget,
     slab: Slab,
     /// Its place in the list.
     queue: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Receives {
 }
 
 /// The receive queue that the buffers are posted to.
-pub(crate) enum Taker {
+pub(crate) enum PostTarget {
     All(Arc<SharedReceiveQueue>),
     One(Arc<QueuePair>),
 }
@@ -47,7 +47,7 @@ impl Receives {
     /// Memory is exhausted, or the limit of locked memory is too low.
     pub(crate) fn new(
         protection: &Arc<Protection>,
-        taker: Taker,
+        taker: PostTarget,
         devices: &Devices,
         queue: usize,
         options: &ReceiveQueue,
@@ -85,9 +85,9 @@ impl Receives {
         let posted = match &self.taker {
             // SAFETY: the buffer is one of the slab's, in nobody's hands now, and this value outlives the queue's use
             // of it: it goes with the port, whose queue pairs are gone by then.
-            Taker::All(queue) => unsafe { queue.post(id, address, len, key) },
+            PostTarget::All(queue) => unsafe { queue.post(id, address, len, key) },
             // SAFETY: the same, and this value owns the queue pair, together with a qp that keeps this value.
-            Taker::One(pair) => unsafe { pair.post_receive(id, address, len, key) },
+            PostTarget::One(pair) => unsafe { pair.post_receive(id, address, len, key) },
         };
         match posted {
             Ok(()) => {
@@ -131,7 +131,7 @@ impl Receives {
     /// Whether all peers share the buffers.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.taker, Taker::All(_))
+        matches!(self.taker, PostTarget::All(_))
     }
 
     #[inline]

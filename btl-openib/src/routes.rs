@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_leads_where_its_routes_do() {
+    fn an_interface_reaches_the_networks_of_its_routes() {
         let own = ip("127.0.0.1");
         assert_eq!(route("lo", own, own), Some(Route::Direct));
         assert_eq!(route("lo", own, ip("127.1.2.3")), Some(Route::Direct));

@@ -18,7 +18,7 @@ use crate::link::{COPIED, Link};
 use crate::memory::Pool;
 use crate::notice_queue::NoticeQueue;
 use crate::port::Port;
-use crate::receives::{self, Receives, Taker};
+use crate::receives::{self, PostTarget, Receives};
 use crate::registrations::Registrations;
 use crate::settings::Settings;
 use crate::verbs::SharedReceiveQueue;
@@ -107,7 +107,7 @@ impl Shared {
         if let Some(receives) = &receives[place] {
             return Ok(Arc::clone(receives));
         }
-        let taker = Taker::All(Arc::clone(queue));
+        let taker = PostTarget::All(Arc::clone(queue));
         let made = Receives::new(&self.port.protection, taker, &self.devices, place, &self.port.queues[place].options)?;
         Ok(Arc::clone(receives[place].insert(made)))
     }

@@ -88,7 +88,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ip_goes_where_routes_do() {
+    fn ip_peers_are_reached_along_routes() {
         for kind in [Kind::RoceV1, Kind::RoceV2, Kind::Iwarp] {
             let leads = |interface: Option<&str>, to: &str| lead(&of(kind, "127.0.0.1"), interface, &of(kind, to));
             assert!(leads(Some("lo"), "127.0.0.1") && leads(Some("lo"), "127.1.2.3"));
@@ -100,7 +100,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn infiniband_goes_as_far_as_its_subnet() {
+    fn infiniband_reaches_only_its_subnet() {
         let [own, same, other] = ["fe80::1", "fe80::2", "fec0::2"].map(|ip| of(Kind::InfiniBand, ip));
         assert!(lead(&own, None, &same) && !lead(&own, None, &other));
     }

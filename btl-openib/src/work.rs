@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use cableway_btl::Token;
 
-use crate::gpudirect::Held;
+use crate::gpudirect::TransferMemory;
 use crate::memory::Buffer;
 use crate::port::Port;
 use crate::receives::Receives;
@@ -37,12 +37,12 @@ impl ConnectedQp {
 pub(crate) enum Owner {
     Nothing,
     Buffer { _buffer: Buffer },
-    Transfer { token: Token, _memory: Held },
+    Transfer { token: Token, _memory: TransferMemory },
 }
 
 /// Work on one queue pair.
 #[derive(Default)]
-pub(crate) struct Works {
+pub(crate) struct WorkList {
     /// The work in flight, the oldest first.
     queue: VecDeque<Owner>,
     /// The number of the oldest work.
@@ -57,7 +57,7 @@ pub(crate) struct Works {
     pub(crate) waiting: u64,
 }
 
-impl Works {
+impl WorkList {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

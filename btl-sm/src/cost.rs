@@ -46,7 +46,7 @@ pub(crate) struct Estimates {
 
 /// The knowledge about the device of the peer's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Other {
+pub(crate) enum PeerDevice {
     /// Nothing yet.
     #[default]
     Unknown,
@@ -86,7 +86,7 @@ impl Estimates {
     }
 
     /// What messages cost between a device of which this was measured and another.
-    pub(crate) fn costs(&self, measured: Option<&Measured>, other: Other) -> DeviceCosts {
+    pub(crate) fn costs(&self, measured: Option<&Measured>, other: PeerDevice) -> DeviceCosts {
         let mut costs = self.costs;
         let Some(measured) = measured else { return costs };
         if let (Some(out), Some(back)) = (measured.to_host.figure(), measured.from_host.figure()) {
@@ -95,9 +95,9 @@ impl Estimates {
             replace(&mut costs.staged.bytes_per_second, slower * STAGED_SHARE, self.staged_rate_set);
         }
         let peer = match other {
-            Other::Same => measured.within.figure().map(|within| (within, within)),
-            Other::Unknown => measured.peer(None).and_then(|peer| peer.pull.figure().zip(peer.push.figure())),
-            Other::Device(uuid) => {
+            PeerDevice::Same => measured.within.figure().map(|within| (within, within)),
+            PeerDevice::Unknown => measured.peer(None).and_then(|peer| peer.pull.figure().zip(peer.push.figure())),
+            PeerDevice::Device(uuid) => {
                 measured.peer(Some(&uuid)).and_then(|peer| peer.pull.figure().zip(peer.push.figure()))
             }
         };

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Error, Job};
-use cableway_common_cuda::{Devices, Wanted};
+use cableway_common_cuda::{DescriptorRequest, Devices};
 use parking_lot::Mutex;
 
 use crate::NAME;
@@ -61,7 +61,7 @@ pub(crate) enum Request {
     /// To offer the device segment.
     OfferDevice(Arc<Peer>),
     /// To ask for a descriptor of the peer's device memory.
-    Ask(Arc<Peer>, Wanted),
+    Ask(Arc<Peer>, DescriptorRequest),
     /// To report the failure that the peer has been given.
     ReportFailure(Arc<Peer>),
     /// To report that the peer has left, once devices are done with its memory.

@@ -50,27 +50,27 @@ impl Reference {
 
 /// The word sent with a reference: how to read and return the fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct FragmentWord {
     /// The generation: the number of sends of this fragment.
     pub(crate) generation: u32,
     /// The length of the message in bytes.
     pub(crate) len: u32,
 }
 
-impl About {
+impl FragmentWord {
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.len)
     }
 
     /// Every 64-bit value is valid.
     pub(crate) fn from_bits(bits: u64) -> Self {
-        About { generation: (bits >> 32) as u32, len: bits as u32 }
+        FragmentWord { generation: (bits >> 32) as u32, len: bits as u32 }
     }
 }
 
 /// The fragments of one class that an endpoint uses.
 #[derive(Default)]
-pub(crate) struct Own {
+pub(crate) struct OwnFragments {
     /// Fragments in flight, the oldest first, each with the generation of its send.
     sent: VecDeque<(u32, u32)>,
     /// Returned fragments that were not reused.
@@ -136,7 +136,7 @@ impl Pool {
     /// message. Therefore `own` holds one or two fragments that are known to be free, found after the previous send.
     /// This checks the oldest one only if there are none.
     #[inline]
-    pub(crate) fn acquire(&self, own: &mut Own) -> Option<u32> {
+    pub(crate) fn acquire(&self, own: &mut OwnFragments) -> Option<u32> {
         if let Some(id) = own.ready.pop() {
             return Some(id);
         }
@@ -146,7 +146,7 @@ impl Pool {
         self.acquire_another(own)
     }
 
-    fn acquire_another(&self, own: &mut Own) -> Option<u32> {
+    fn acquire_another(&self, own: &mut OwnFragments) -> Option<u32> {
         if own.sent.len() >= self.most_in_flight && !self.find_returned(own) {
             return None;
         }
@@ -165,7 +165,7 @@ impl Pool {
     }
 
     /// Checks whether the endpoint's oldest fragment was returned. If so, makes it ready.
-    fn find_returned(&self, own: &mut Own) -> bool {
+    fn find_returned(&self, own: &mut OwnFragments) -> bool {
         while let Some(&(id, generation)) = own.sent.front() {
             let now = self.states[id as usize].load(Relaxed);
             // Otherwise another endpoint's search has already taken it.
@@ -184,7 +184,7 @@ impl Pool {
 
     /// Searches for returned fragments after a send, ahead of need, and releases surplus ones.
     #[inline]
-    pub(crate) fn tidy(&self, own: &mut Own) {
+    pub(crate) fn tidy(&self, own: &mut OwnFragments) {
         for _ in 0..2 {
             if own.ready.len() >= READY || own.sent.len() < 2 || !self.find_returned(own) {
                 return;
@@ -193,7 +193,7 @@ impl Pool {
     }
 
     /// Releases the ready fragments of an endpoint that ends. Searches find those in flight.
-    pub(crate) fn take_back(&self, own: &mut Own) {
+    pub(crate) fn take_back(&self, own: &mut OwnFragments) {
         own.ready.drain(..).for_each(|id| self.give_back(id));
     }
 
@@ -231,15 +231,15 @@ impl Pool {
 
     /// Marks a filled fragment as in flight to `peer`. The caller then pushes its reference.
     #[inline]
-    pub(crate) fn prepare(&self, id: u32, len: usize, peer: u16, own: &mut Own) -> About {
+    pub(crate) fn prepare(&self, id: u32, len: usize, peer: u16, own: &mut OwnFragments) -> FragmentWord {
         let generation = (self.states[id as usize].load(Relaxed) as u32).wrapping_add(1);
         self.states[id as usize].store(state(SENT + u32::from(peer), generation), Relaxed);
         own.sent.push_back((id, generation));
-        About { generation, len: len as u32 }
+        FragmentWord { generation, len: len as u32 }
     }
 
     /// Writes the details that do not fit beside the reference into the fragment's header.
-    pub(crate) fn write_header(&self, id: u32, about: About) {
+    pub(crate) fn write_header(&self, id: u32, about: FragmentWord) {
         let header = self.memory.header(&self.class, id);
         header.generation.store(about.generation, Relaxed);
         header.len.store(about.len, Relaxed);
@@ -286,17 +286,17 @@ mod tests {
         (Pool::new(memory.clone(), layout.eager, usize::MAX), memory, layout.eager)
     }
 
-    fn return_it(memory: &Memory, class: &Class, id: u32, about: About) {
+    fn return_it(memory: &Memory, class: &Class, id: u32, about: FragmentWord) {
         memory.header(class, id).returned.store(about.generation, Release);
     }
 
     #[test]
     fn fragments_come_back_out_of_order_and_across_endpoints() {
         let (pool, memory, class) = pool(3);
-        let (mut a, mut b) = (Own::default(), Own::default());
+        let (mut a, mut b) = (OwnFragments::default(), OwnFragments::default());
         let ids: Vec<u32> = (0..3).map(|_| pool.acquire(&mut a).unwrap()).collect();
         assert_eq!(pool.acquire(&mut a), None);
-        let about: Vec<About> = ids.iter().map(|&id| pool.prepare(id, 8, 0, &mut a)).collect();
+        let about: Vec<FragmentWord> = ids.iter().map(|&id| pool.prepare(id, 8, 0, &mut a)).collect();
         assert_eq!(pool.acquire(&mut a), None, "nothing was returned");
         return_it(&memory, &class, ids[1], about[1]);
         assert_eq!(pool.acquire(&mut b), Some(ids[1]), "another endpoint finds the returned fragment");
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn an_endpoint_keeps_few_ready_and_leaves_them_at_its_end() {
         let (pool, memory, class) = pool(8);
-        let (mut own, mut other) = (Own::default(), Own::default());
+        let (mut own, mut other) = (OwnFragments::default(), OwnFragments::default());
         for round in 0..100 {
             let id = pool.acquire(&mut own).unwrap();
             assert!(id < 3, "round {round} takes fragment {id}, though the others are free");
@@ -329,12 +329,12 @@ mod tests {
     #[test]
     fn a_dead_peer_holds_nothing() {
         let (pool, memory, class) = pool(2);
-        let mut own = Own::default();
+        let mut own = OwnFragments::default();
         let about = [4, 5].map(|peer| {
             let id = pool.acquire(&mut own).unwrap();
             pool.prepare(id, 8, peer, &mut own)
         });
-        let mut other = Own::default();
+        let mut other = OwnFragments::default();
         pool.forget_peer(4);
         assert_eq!(pool.acquire(&mut other), Some(0));
         assert_eq!(pool.acquire(&mut other), None, "peer 5 is alive");

@@ -12,7 +12,7 @@ use crate::NAME;
 use crate::connection::{Connections, Event};
 use crate::inner::{Inner, Request};
 use crate::peer::{Link, Peer, Status};
-use crate::pool::{About, DEVICE_SMALL, Reference};
+use crate::pool::{DEVICE_SMALL, FragmentWord, Reference};
 use crate::ring::fast_box::{Arrival, MAX_INLINE, PAYLOAD, Reader};
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
@@ -301,7 +301,7 @@ impl FastBox {
                     upcalls.receive(self.sender.peer.rank, Received::new(SharedBytes::from_private(message), None));
                 }
                 Some(Arrival::Fragment { reference, about }) => {
-                    let about = Some(About::from_bits(about));
+                    let about = Some(FragmentWord::from_bits(about));
                     deliver_fragment(&self.sender, Reference::from_bits(reference), about, upcalls)?;
                 }
             }
@@ -316,22 +316,22 @@ impl FastBox {
 fn deliver_fragment(
     sender: &Sender,
     reference: Reference,
-    about: Option<About>,
+    about: Option<FragmentWord>,
     upcalls: &dyn Upcalls,
 ) -> Result<(), Corrupt> {
     let Some((memory, class)) = sender.link.resolve(reference) else {
         return Err(Corrupt("a fragment is named that does not exist"));
     };
     let header = memory.header(class, reference.id());
-    let About { generation, len } =
-        about.unwrap_or_else(|| About { generation: header.generation.load(Relaxed), len: header.len.load(Relaxed) });
+    let FragmentWord { generation, len } = about
+        .unwrap_or_else(|| FragmentWord { generation: header.generation.load(Relaxed), len: header.len.load(Relaxed) });
     let len = len as usize;
     if len > class.size {
         return Err(Corrupt("a message is longer than its fragment"));
     }
     // SAFETY: within the fragment by the check, in memory that the link keeps mapped.
     let bytes = unsafe { SharedBytes::new(memory.payload(class, reference.id()).as_ptr(), len) };
-    let taken = Taken { link: &sender.link, reference, generation, keeper: OnceCell::new() };
+    let taken = ReceivedFragment { link: &sender.link, reference, generation, keeper: OnceCell::new() };
     // Only device segments are registered with the driver, and only they need retaining.
     let retain: Option<&dyn Retain> = if reference.class() >= DEVICE_SMALL { Some(&taken) } else { None };
     upcalls.receive(sender.peer.rank, Received::new(bytes, retain));
@@ -342,14 +342,14 @@ fn deliver_fragment(
 }
 
 /// A fragment within its upcall.
-struct Taken<'a> {
+struct ReceivedFragment<'a> {
     link: &'a Arc<Link>,
     reference: Reference,
     generation: u32,
     keeper: OnceCell<Arc<Keeper>>,
 }
 
-impl Retain for Taken<'_> {
+impl Retain for ReceivedFragment<'_> {
     fn retain(&self) -> Box<dyn Send> {
         let make =
             || Arc::new(Keeper { link: self.link.clone(), reference: self.reference, generation: self.generation });

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_only_from_whom_it_means() {
+    fn only_the_intended_process_is_read() {
         let cookie = Box::new(0x1234_5678_9abc_def0_u64);
         let source = vec![7_u8; 100_000];
         let mut target = vec![0_u8; 100_000];

@@ -16,7 +16,7 @@
 //!
 //! Both ends may connect at once. Of two ranks the lower one is the arbiter: of the connections for one link, the
 //! first that is complete in its eyes carries the link. It says so as a server by its verdict, as a client by
-//! [`Confirm`](Told::Confirmed); no frame travels on a connection before. Every message has a fixed size and the next
+//! [`Confirm`](HandshakeEvent::Confirmed); no frame travels on a connection before. Every message has a fixed size and the next
 //! one is only read when the one before was judged, so that frames stay in the socket for the frames' reader.
 
 use cableway_base::Rank;
@@ -104,7 +104,7 @@ enum State {
 
 /// What a completed message means.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum HandshakeEvent {
     /// Send this.
     Reply(Reply),
     /// Server: the client has proved to be this rank. Answer with [`Handshake::judge`].
@@ -220,7 +220,7 @@ impl Handshake {
     ///
     /// # Errors
     /// The other end is a foreign process. Disconnect it.
-    pub(crate) fn receive(&mut self, identity: &Identity, bytes: &[u8]) -> Result<Option<Told>, Refusal> {
+    pub(crate) fn receive(&mut self, identity: &Identity, bytes: &[u8]) -> Result<Option<HandshakeEvent>, Refusal> {
         let count = bytes.len().min(self.wants());
         self.inbox[self.have..self.have + count].copy_from_slice(&bytes[..count]);
         self.have += count;
@@ -241,7 +241,7 @@ impl Handshake {
         }
     }
 
-    /// Server, once [`Told::Proved`]: whether the link is to be carried by this connection.
+    /// Server, once [`HandshakeEvent::Proved`]: whether the link is to be carried by this connection.
     ///
     /// # Errors
     /// The client's secret is unavailable, so the client would not believe the verdict.
@@ -258,7 +258,7 @@ impl Handshake {
         Ok(Reply::new(WireVerdict { word, proof }.as_bytes()))
     }
 
-    /// Client that is the arbiter, once [`Told::Accepted`]: this connection carries the link.
+    /// Client that is the arbiter, once [`HandshakeEvent::Accepted`]: this connection carries the link.
     pub(crate) fn confirm() -> Reply {
         Reply::new(CONFIRM.as_bytes())
     }
@@ -278,7 +278,7 @@ impl Handshake {
         }
     }
 
-    fn on_hello(&mut self, identity: &Identity) -> Result<Told, Refusal> {
+    fn on_hello(&mut self, identity: &Identity) -> Result<HandshakeEvent, Refusal> {
         let hello: Hello = zerocopy::transmute!(self.inbox);
         if hello.magic != MAGIC {
             return Err(Refusal::NotOurs);
@@ -301,24 +301,24 @@ impl Handshake {
         }
         self.hello = hello;
         self.state = State::AwaitProof;
-        Ok(Told::Reply(Reply::new(&self.nonce)))
+        Ok(HandshakeEvent::Reply(Reply::new(&self.nonce)))
     }
 
-    fn on_challenge(&mut self, identity: &Identity) -> Result<Told, Refusal> {
+    fn on_challenge(&mut self, identity: &Identity) -> Result<HandshakeEvent, Refusal> {
         self.nonce.copy_from_slice(&self.inbox[..CHALLENGE]);
         self.state = State::AwaitVerdict;
         let proof = identity.prove(self.peer, &[CLIENT, self.hello.as_bytes(), &self.nonce]);
-        Ok(Told::Reply(Reply::new(&proof.ok_or(Refusal::NoSecret)?)))
+        Ok(HandshakeEvent::Reply(Reply::new(&proof.ok_or(Refusal::NoSecret)?)))
     }
 
-    fn on_proof(&mut self, identity: &Identity) -> Result<Told, Refusal> {
+    fn on_proof(&mut self, identity: &Identity) -> Result<HandshakeEvent, Refusal> {
         self.state = State::Over;
         let (from, words): (_, &[&[u8]]) = (self.hello.from.get(), &[CLIENT, self.hello.as_bytes(), &self.nonce]);
         if !identity.is_proof(from, words, &self.inbox[..PROOF]) {
             return Err(Refusal::Secret);
         }
         self.peer = identity.job().rank_of(from).ok_or_else(|| Self::unknown(identity, &self.hello))?;
-        Ok(Told::Proved { from: self.peer, link: self.hello.link.get().into() })
+        Ok(HandshakeEvent::Proved { from: self.peer, link: self.hello.link.get().into() })
     }
 
     fn unknown(identity: &Identity, hello: &Hello) -> Refusal {
@@ -326,7 +326,7 @@ impl Handshake {
         Refusal::Name { from: hello.from.get(), to: hello.to.get(), name, size }
     }
 
-    fn on_verdict(&mut self, identity: &Identity) -> Result<Told, Refusal> {
+    fn on_verdict(&mut self, identity: &Identity) -> Result<HandshakeEvent, Refusal> {
         self.state = State::Over;
         let word = self.word();
         let words: &[&[u8]] = &[SERVER, self.hello.as_bytes(), &self.nonce, word.as_bytes()];
@@ -334,19 +334,19 @@ impl Handshake {
             return Err(Refusal::Secret);
         }
         match word {
-            ACCEPT => Ok(Told::Accepted),
-            DUPLICATE => Ok(Told::Duplicate),
-            LEFT => Ok(Told::Left),
+            ACCEPT => Ok(HandshakeEvent::Accepted),
+            DUPLICATE => Ok(HandshakeEvent::Duplicate),
+            LEFT => Ok(HandshakeEvent::Left),
             _ => Err(Refusal::NotOurs),
         }
     }
 
-    fn on_confirm(&mut self) -> Result<Told, Refusal> {
+    fn on_confirm(&mut self) -> Result<HandshakeEvent, Refusal> {
         self.state = State::Over;
         if self.word() != CONFIRM {
             return Err(Refusal::NotOurs);
         }
-        Ok(Told::Confirmed { from: self.peer, link: self.hello.link.get().into() })
+        Ok(HandshakeEvent::Confirmed { from: self.peer, link: self.hello.link.get().into() })
     }
 
     fn word(&self) -> U32 {

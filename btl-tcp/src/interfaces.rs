@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_name_is_met_with_the_nearest() {
+    fn a_mistyped_name_gets_a_suggestion() {
         let names = BTreeSet::from(["lo", "eth0"]);
         assert!(unknown("btl_tcp_if_include", "eth1", &names).contains("'eth0'"));
         assert!(unknown("btl_tcp_if_include", "wlan0", &names).contains("eth0, lo"));

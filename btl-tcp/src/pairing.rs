@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_leads_nowhere_else() {
+    fn loopback_addresses_reach_only_the_same_host() {
         let (mut a, mut b) = (card(1, &[(1, "127.0.0.1", 8)]), card(2, &[(1, "127.0.0.1", 8)]));
         expect(&pairs(&a, &b), &[]);
         a.addresses[0].explicit = true;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_listener_no_route() {
+    fn without_a_listener_there_is_no_route() {
         let a = card(1, &[(2, "10.0.0.1", 24)]);
         let mut b = card(2, &[(2, "10.0.0.2", 24)]);
         b.port_v4 = 0;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_the_smaller_wish() {
+    fn the_smaller_number_of_links_is_used() {
         let (mut a, b) = (card(1, &[]), card(2, &[]));
         assert_eq!(links_per_route(&a, &b, 2), 2);
         a.links = 64;

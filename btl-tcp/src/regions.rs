@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_registration_is_written_no_more() {
+    fn nothing_is_written_after_a_registration_ends() {
         let regions = Arc::new(Regions::default());
         let mut memory = vec![0; 100];
         let (registration, key) = register(&regions, &mut memory);

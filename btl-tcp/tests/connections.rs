@@ -103,7 +103,7 @@ fn the_family_parameter_selects_addresses() {
 }
 
 #[test]
-fn links_per_interface_are_what_both_ends_allow() {
+fn links_per_interface_are_the_smaller_limit() {
     let a = node(0, 2, &[LOOPBACK, "btl_tcp_links=4"]);
     let b = node(1, 2, &[LOOPBACK, "btl_tcp_links=2"]);
     let (mut to_b, mut to_a) = (a.connect(&b), b.connect(&a));

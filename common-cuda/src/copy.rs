@@ -17,24 +17,24 @@ pub enum Order {
     /// Work already in the context's legacy default stream, where the parameter `default_stream_order` says so. For
     /// the first batch of an operation on a user's buffer.
     AfterDefaultStream,
-    /// Nothing: an earlier batch of the same operation has waited.
+    /// No work, because an earlier batch of the same operation has waited.
     None,
 }
 
-/// The distance between the two sides of a batch's copies.
+/// Where the two sides of a batch's copies are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Within {
-    /// All of them lie on the context's device.
+    /// All memory is on the context's device.
     OneDevice,
-    /// Some lie on another device, whose memory is mapped.
+    /// Some memory is on another device and mapped.
     OneNode,
 }
 
-/// Describes the work of copy engines that would pack or unpack in place of a kernel.
+/// The work of copy engines that would replace a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineWork {
-    /// Calls of the driver.
+    /// The number of driver calls.
     pub calls: u64,
-    /// Rows of all of them.
+    /// The number of rows in all calls.
     pub rows: u64,
 }

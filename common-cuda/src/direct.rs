@@ -1,35 +1,35 @@
 //! Types for network devices that access device memory themselves (GPUDirect RDMA).
 
-/// An allocation of device memory, as the driver knows it now.
+/// An allocation of device memory, as the driver reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Its first byte.
+    /// The address of the first byte.
     pub base: usize,
-    /// Bytes.
+    /// The length in bytes.
     pub len: usize,
-    /// The driver's id. Unlike the address it is never used again.
+    /// The driver's id. Unlike an address it is never reused.
     pub id: u64,
 }
 
 /// The driver's report on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectSupport {
-    /// Its memory can be exported as a dma-buf.
+    /// The device's memory can be exported as a dma-buf.
     pub dma_buf: bool,
-    /// The driver lends its memory to other kernel drivers, if a module asks for it.
+    /// The driver lends the device's memory to other kernel drivers through a module such as nvidia_peermem.
     pub peer_memory: bool,
-    /// When devices see writes by others into its memory.
+    /// The visibility of writes by other devices into its memory.
     pub writes: WritesSeen,
 }
 
-/// When every device of this process sees the bytes that a network device has written into device memory, after the CPU
-/// has seen the completion.
+/// The time at which every device of this process sees the bytes that a NIC has written into device memory, relative to
+/// the moment when the CPU sees the NIC's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritesSeen {
-    /// At once.
+    /// Immediately.
     AtOnce,
     /// After [`Devices::flush_remote_writes`](crate::Devices::flush_remote_writes).
     AfterFlush,
-    /// The driver does not say.
+    /// Unknown: the driver does not report it.
     Never,
 }

@@ -1,10 +1,10 @@
-//! A second vendor, for tests: it shows that nothing above the seam knows the first.
+//! A second vendor, for tests. It shows that the code above the seam does not depend on the first vendor.
 //!
-//! Its device memory is host memory that faults when a CPU touches it: each allocation is mapped twice, once without
-//! any access, which is the address that a program gets, and once for the vendor's own copies. A copy happens as late
-//! as it may: at the second query of its event, or when its stream is synchronized, so that tests detect memory that is
-//! freed too early. It has one device with one context, no kernels, and exports nothing. Only the feature `double` and
-//! tests build it.
+//! Its device memory is host memory that faults when a CPU accesses it. Each allocation is mapped twice: without access
+//! at the address that a program gets, and with access for the vendor's own copies. Copies happen as late as permitted:
+//! at the second query of their event, or when their stream is synchronized. So tests detect memory that is freed too
+//! early. The vendor has one device with one context. It has no kernels and exports nothing. Only the feature `double`
+//! and tests build it.
 
 mod memory;
 mod streams;
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use self::memory::Twice;
+use self::memory::TwinMapping;
 use self::streams::Queue;
 use crate::direct::{DirectSupport, WritesSeen};
 use crate::driver::{
@@ -28,19 +28,19 @@ use crate::location::DeviceIndex;
 /// The one context.
 const CONTEXT: u64 = 1;
 
-/// The driver, for tests of what is above it.
+/// The driver, for tests of the layers above it.
 #[cfg(test)]
 pub(crate) fn driver() -> &'static dyn Driver {
     Double::get()
 }
 
-/// Returns the address at which the CPU reaches device memory.
+/// Returns the address at which the CPU can access device memory.
 #[cfg(test)]
 pub(crate) fn reachable(address: u64) -> *mut u8 {
     Double::get().reachable(std::ptr::with_exposed_provenance(address as usize))
 }
 
-/// Finds the driver, which is always there.
+/// Finds the driver, which always exists.
 pub(crate) struct Found;
 
 impl Discovery for Found {
@@ -61,7 +61,7 @@ impl Discovery for Found {
 /// The driver.
 struct Double {
     library: Library,
-    allocations: Mutex<Vec<Arc<Twice>>>,
+    allocations: Mutex<Vec<Arc<TwinMapping>>>,
     next_id: AtomicU64,
     registered: AtomicUsize,
     queues: Mutex<Vec<(usize, Queue)>>,

@@ -4,17 +4,17 @@ use std::os::fd::OwnedFd;
 
 use crate::error::DeviceError;
 
-/// The way to pass an allocation to another process.
+/// How an allocation is passed to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ExportKind {
-    /// By a handle that any process of the user may open: `cudaMalloc`'s memory.
+    /// By a handle that any process of the user may open, as for `cudaMalloc` memory.
     Legacy = 1,
-    /// By file descriptors that the owner sends on request: memory of `cuMemCreate` that was made to be shared so.
+    /// By file descriptors that the owner sends on request, as for `cuMemCreate` memory that was created for sharing.
     /// There is one descriptor, or one for each piece of a run.
     Descriptor = 2,
-    /// Memory of a pool that was made to be shared so: the pool by a file descriptor that the owner sends on request,
-    /// the allocation by a handle.
+    /// For memory of a shareable pool: the pool by a file descriptor that the owner sends on request, the allocation by
+    /// a handle.
     Pool = 3,
 }
 
@@ -25,18 +25,18 @@ impl ExportKind {
     }
 }
 
-/// An allocation as its owner describes it to other processes.
+/// The description of an allocation for other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// The way to pass it on.
+    /// How it is passed.
     pub kind: ExportKind,
     /// The UUID of its device, or of the MIG instance.
     pub device: [u8; 16],
     /// The address of its first byte in the owner's process. It serves only as the base of offsets.
     pub base: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// The driver's id of it in the owner's process, or the number of a run; never 0, never reused.
+    /// The driver's id of it in the owner's process, or the number of a run. Never 0 and never reused.
     pub buffer_id: u64,
     /// The driver's handle. It is zero for memory that is passed by descriptor.
     pub handle: [u8; 64],
@@ -54,12 +54,12 @@ impl Exported {
     }
 }
 
-/// This bit marks the number of a pool in the place of an id.
+/// This bit marks the number of a pool in the field of an id.
 pub(crate) const POOL: u64 = 1 << 62;
 
 /// Physical memory that its owner shares.
 #[derive(Debug)]
-pub struct Given {
+pub struct PieceDescriptor {
     /// The descriptor of the memory.
     pub descriptor: OwnedFd,
     /// The number of its mapped bytes.
@@ -69,7 +69,7 @@ pub struct Given {
 /// Why an allocation has no export.
 #[derive(Debug)]
 pub(crate) enum NoExport {
-    /// Its kind is shared in another way, or cannot be shared.
+    /// Memory of this kind is shared in another way, or not at all.
     Kind,
     /// The driver refused.
     Refused(DeviceError),

@@ -13,7 +13,7 @@ pub struct Facts {
     pub path: PathBuf,
     /// The highest version of the driver's interface, such as `13.0`.
     pub version: String,
-    /// True for the test double. Nothing below is a real device then.
+    /// True for the test double. No device below is real then.
     pub simulated: bool,
     /// The devices that this process may use, in the driver's order.
     pub devices: Vec<DeviceFacts>,
@@ -27,9 +27,9 @@ pub struct Facts {
 pub struct DeviceFacts {
     /// Its index in this process.
     pub index: DeviceIndex,
-    /// The marketing name.
+    /// The product name.
     pub name: String,
-    /// The identity that holds across processes and containers (a MIG instance's own).
+    /// The UUID, which is the same in all processes and containers. A MIG instance has its own.
     pub uuid: [u8; 16],
     /// `domain:bus:device.function`, for topology only.
     pub pci: String,
@@ -39,19 +39,19 @@ pub struct DeviceFacts {
     pub compute_capability: (u32, u32),
     /// Its support of GPUDirect RDMA.
     pub direct: DirectSupport,
-    /// The mechanism by which the CPU maps its memory for small copies, or the reason why it does not.
+    /// How the CPU maps its memory for small copies, or why it does not.
     pub mapped: Result<String, String>,
 }
 
-/// The abilities of one device on another device's memory.
+/// What one device can do with another device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Link {
-    /// The device that reads or writes.
+    /// The device that accesses the memory.
     pub from: DeviceIndex,
-    /// The device whose memory it is.
+    /// The device that owns the memory.
     pub to: DeviceIndex,
-    /// True if kernels and copies reach the other device's memory directly.
+    /// True if kernels and copies access the other device's memory directly.
     pub peer_access: bool,
     /// True if atomics over the link are native. NVLink has native atomics, PCIe does not.
     pub native_atomics: bool,

@@ -1,29 +1,30 @@
-//! Addresses that are certainly host memory, found without a driver call.
+//! Host memory that is recognised without a driver call.
 //!
-//! A driver takes 0.2 us or more to classify a pointer, as long as a whole small message takes. A remembered answer is
-//! wrong once the pages are unmapped and the driver maps device memory there. So nothing is remembered by default. The
-//! process's present state shows that these are host memory:
+//! A driver takes 0.2 us or more to classify a pointer, as long as a whole small message. A remembered answer becomes
+//! wrong when the pages are unmapped and the driver maps device memory there. So nothing is remembered by default. The
+//! present state of the process shows that these are host memory:
 //! - the part of the calling thread's stack that is in use,
 //! - the heap from its beginning to the present break,
 //! - the main program's static data.
 //!
-//! Such memory may be registered with a driver. It is [`Pinned`](crate::MemoryClass::Pinned) then, not host memory.
+//! Such memory may be registered with a driver. Then it is [`Pinned`](crate::MemoryClass::Pinned), not host memory.
 //! Small messages treat both alike. Larger buffers always cause a driver call.
 //!
-//! If every unmapping is reported (Open MPI's memory hooks), answers are remembered as well, for each thread by
-//! itself: no lock, and a report only counts up.
+//! If every unmapping is reported (Open MPI's memory hooks), answers are remembered as well, separately for each
+//! thread: without locks, and a report only increments a counter.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Larger buffers cause a driver call unless remembered. The call recognises pinned memory, and its time is negligible.
+/// Larger buffers cause a driver call unless remembered. The call recognises pinned memory, and its time is negligible
+/// for them.
 const SMALL: usize = 16 << 10;
 
-/// Pages are at least this large, so that a page with a byte of host memory in it is host memory this far.
+/// The smallest page size. All bytes of a page are host memory if one of them is.
 const PAGE: usize = 4096;
 
-/// Checks whether the bytes are host memory for certain.
+/// Checks whether the bytes are certainly host memory.
 #[inline]
 pub(crate) fn certain(address: usize, len: usize) -> bool {
     let Some(end) = address.checked_add(len) else { return false };
@@ -33,7 +34,7 @@ pub(crate) fn certain(address: usize, len: usize) -> bool {
 
 fn on_stack(address: usize, end: usize) -> bool {
     thread_local! {
-        /// One variable: within a library, to find a thread's takes a call.
+        /// One variable, because a library needs a call for each access to a thread-local variable.
         static BOUNDS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
     let here = (&raw const address) as usize;
@@ -42,11 +43,11 @@ fn on_stack(address: usize, end: usize) -> bool {
         (bottom, top) = stack_bounds();
         BOUNDS.set((bottom, top));
     }
-    // A coroutine has another stack. Then `here` is not within this thread's stack, and nothing is certain.
+    // A coroutine has another stack. `here` is then outside of this thread's stack, and nothing is certain.
     (bottom..top).contains(&here) && here <= address && end <= top
 }
 
-/// The calling thread's stack; an empty one at the top of memory if it is not known.
+/// The calling thread's stack. Unknown stacks are empty ranges at the top of memory.
 fn stack_bounds() -> (usize, usize) {
     const UNKNOWN: (usize, usize) = (usize::MAX, usize::MAX);
     // SAFETY: an all-zero attribute object is storage for the next call to fill.
@@ -73,7 +74,7 @@ fn in_heap_or_statics(address: usize, end: usize) -> bool {
     fixed.heap <= address && end <= unsafe { libc::sbrk(0) } as usize
 }
 
-/// Addresses that stay the same while the process runs.
+/// Addresses that never change in a process.
 struct Fixed {
     /// The main program's writable segment, which is never unmapped.
     statics: (usize, usize),
@@ -88,7 +89,7 @@ fn fixed() -> &'static Fixed {
 
 fn heap_start() -> Option<usize> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // proc(5): after the name, which is in parentheses and may hold anything, comes field 3; start_brk is field 47.
+    // proc(5): field 3 follows the name, which is in parentheses and may contain anything. start_brk is field 47.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(47 - 3)?.parse().ok().filter(|&start| start != 0)
 }
@@ -118,7 +119,7 @@ fn main_program_statics() -> (usize, usize) {
 static REMEMBERING: AtomicBool = AtomicBool::new(false);
 /// Counts reports that may concern remembered ranges. Ranges remembered before the last report are not valid.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
-/// Everything that was ever remembered lies in `LOWEST..HIGHEST`.
+/// The bounds of everything that was ever remembered.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
@@ -159,14 +160,15 @@ pub(crate) fn begin_remembering() {
     REMEMBERING.store(true, Ordering::Relaxed);
 }
 
-/// Taken before the driver is asked, so that an answer is not remembered if an unmapping came in between.
-pub(crate) struct Asking {
+/// A query of the driver that is in progress. Begin it before the driver call, so that an answer is not remembered if
+/// an unmapping happens meanwhile.
+pub(crate) struct HostQuery {
     epoch: u64,
 }
 
-impl Asking {
+impl HostQuery {
     pub(crate) fn begin() -> Self {
-        Asking { epoch: EPOCH.load(Ordering::Acquire) }
+        HostQuery { epoch: EPOCH.load(Ordering::Acquire) }
     }
 
     /// Remembers that the bytes, all of them in use by the caller, are host memory.
@@ -192,7 +194,7 @@ pub(crate) fn forget(address: usize, len: usize) {
 mod tests {
     use super::*;
 
-    /// In the writable part of the executable.
+    /// A variable in the writable part of the executable.
     static STATIC: [std::sync::atomic::AtomicU64; 8] = [const { std::sync::atomic::AtomicU64::new(0) }; 8];
 
     #[test]
@@ -235,19 +237,19 @@ mod tests {
     #[test]
     fn unmapped_pages_are_forgotten() {
         let (address, len) = (0x10_0000_0800, 0x2000);
-        Asking::begin().found_host(address, len);
+        HostQuery::begin().found_host(address, len);
         assert!(!certain(address, len), "nothing is remembered before it is asked for");
         begin_remembering();
-        Asking::begin().found_host(address, len);
+        HostQuery::begin().found_host(address, len);
         assert!(certain(address, len));
         assert!(certain(address - 0x800, 1), "whole pages are");
         assert!(!certain(address + len, 0x1000));
         std::thread::spawn(move || assert!(!certain(address, len), "each thread has its own")).join().unwrap();
         forget(address + 0x2000, 1);
         assert!(!certain(address, len));
-        let asking = Asking::begin();
+        let query = HostQuery::begin();
         forget(address, len);
-        asking.found_host(address, len);
+        query.found_host(address, len);
         assert!(!certain(address, len), "an answer that an unmapping overtook");
     }
 }

@@ -69,9 +69,9 @@ pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, Pee
 pub use devices::{Completion, CopyBatch, DeviceBuffer, Devices, LIBDIR_VARIABLE, Moment, Scratch};
 pub use direct::{Allocation, DirectSupport, WritesSeen};
 pub use error::DeviceError;
-pub use exported::{ExportKind, Exported, Given};
+pub use exported::{ExportKind, Exported, PieceDescriptor};
 pub use facts::{DeviceFacts, Facts, Link};
-pub use ipc::{Answer, Exports, Imports, MOST_PIECES, Mapped, Reach, Wanted, WasMapped};
+pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, Reach, WeakMapping};
 pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
 pub use mapping_counts::MappingCounts;
 pub use memory::{

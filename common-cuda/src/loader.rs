@@ -1,9 +1,9 @@
 //! The check whether libraries were loaded since the last search that found no driver.
 //!
-//! The loader keeps the objects of a process in a list that debuggers walk (`link.h`), and appends new objects. The
-//! search for a driver notes the last object. While no object follows it, none was loaded since, or all of those were
-//! unloaded. The noted object must not be unloaded. It is marked so, once in the life of a process. All other objects
-//! are left alone.
+//! The loader keeps the objects of a process in a list for debuggers (`link.h`), and appends new objects. The search
+//! for a driver remembers the last object. While no object follows it, no library was loaded since, or those were
+//! unloaded again. The remembered object must stay loaded, so it is marked once in the life of a process. Other objects
+//! are not changed.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl LoadWatch {
         LoadWatch { last: AtomicPtr::new(std::ptr::null_mut()), found: AtomicBool::new(false) }
     }
 
-    /// Checks whether the process certainly has no driver. False says nothing.
+    /// Checks whether the process certainly has no driver. False means that it is unknown.
     #[inline(always)]
     pub(crate) fn no_driver(&self) -> bool {
         let last = self.last.load(Ordering::Acquire);
@@ -42,11 +42,11 @@ impl LoadWatch {
         !last.is_null() && unsafe { (*last).next.load(Ordering::Relaxed) }.is_null()
     }
 
-    /// Makes [`no_driver`](Self::no_driver) answer from now on. `absent` checks whether the driver is missing.
+    /// Enables [`no_driver`](Self::no_driver) from now on. `absent` checks whether the driver is missing.
     pub(crate) fn watch(&self, absent: impl FnOnce() -> bool) {
         static LAST_ONE: OnceLock<Option<Kept>> = OnceLock::new();
         let Some(Kept(last)) = LAST_ONE.get_or_init(keep_last) else { return };
-        // Libraries loaded from now on come behind that object. Look at those loaded before.
+        // Later libraries follow that object. Check the libraries that were loaded before.
         if absent() {
             self.last.store(*last, Ordering::SeqCst);
         }
@@ -55,7 +55,7 @@ impl LoadWatch {
         }
     }
 
-    /// Notes that a driver is in the process, perhaps under an unusual name.
+    /// Records that a driver is in the process, perhaps under an unusual name.
     pub(crate) fn found(&self) {
         self.found.store(true, Ordering::SeqCst);
         self.last.store(std::ptr::null_mut(), Ordering::SeqCst);
@@ -77,10 +77,10 @@ fn keep_last() -> Option<Kept> {
     let mut last = Last { first: object_of(main)?, last: std::ptr::null_mut(), name: CString::default() };
     // SAFETY: the callback matches, and its data outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(walk), (&raw mut last).cast()) };
-    // Use the loader's name, not the path of a file that may be gone.
+    // Use the loader's name, not a path whose file may be deleted.
     // SAFETY: a terminated name; nothing is loaded, so that no code runs.
     let handle = unsafe { libc::dlopen(last.name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
-    // This is another object of that name, or none, if the object was unloaded meanwhile.
+    // The name belongs to another object, or to none, if the object was unloaded meanwhile.
     (object_of(handle)? == last.last).then_some(Kept(last.last))
 }
 
@@ -91,7 +91,7 @@ struct Last {
     name: CString,
 }
 
-/// Runs in a callback of the loader, since the list does not change meanwhile.
+/// Runs in a callback of the loader, which prevents changes of the list.
 extern "C" fn walk(_: *mut libc::dl_phdr_info, _: usize, last: *mut c_void) -> c_int {
     // SAFETY: what `keep_last` passed.
     let last = unsafe { &mut *last.cast::<Last>() };
@@ -106,7 +106,7 @@ extern "C" fn walk(_: *mut libc::dl_phdr_info, _: usize, last: *mut c_void) -> c
     }
     // SAFETY: as above; every record has a terminated name.
     last.name = unsafe { CStr::from_ptr((*last.last).name) }.to_owned();
-    // Once is enough.
+    // One pass suffices.
     1
 }
 
@@ -121,7 +121,7 @@ fn object_of(handle: *mut c_void) -> Option<*mut Object> {
     (known && !object.is_null()).then_some(object)
 }
 
-/// The file that holds a symbol.
+/// Returns the file that contains a symbol.
 pub(crate) fn path_of(symbol: *mut c_void) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     // SAFETY: an all-zero Dl_info is valid, and dladdr only fills it.
@@ -156,7 +156,7 @@ mod tests {
 
     const CHILD: &str = "CABLEWAY_TEST_LATEST";
 
-    /// Runs in a separate process, in which nothing else is loaded.
+    /// Runs in a separate process that loads nothing else.
     #[test]
     fn loaded_libraries_are_seen_until_unloaded() {
         if std::env::var_os(CHILD).is_none() {
@@ -166,7 +166,7 @@ mod tests {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
             return;
         }
-        // Of the C library: empty, and used by nobody.
+        // A part of the C library: empty, and used by no one.
         // SAFETY: it runs no code as it comes or goes.
         let load = || unsafe { Library::open(Some("libutil.so.1"), RTLD_NOW | RTLD_LOCAL) }.unwrap();
         let loads = LoadWatch::new();

@@ -1,21 +1,21 @@
-//! The location of a buffer.
+//! The location of a buffer in memory.
 
-/// A device of this process, counted as its driver counts them. Never sent to a peer: identity across processes is
-/// the device's UUID.
+/// A device of this process, as its driver numbers them. Never sent to a peer: across processes a device is identified
+/// by its UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceIndex(pub u32);
 
-/// The kind of memory, and the processors that may touch it.
+/// The kind of memory, which says which processors may access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryClass {
     /// Plain host memory.
     Host,
     /// Host memory registered with, or allocated by, the driver. The CPU uses it like any other. Small buffers on the
-    /// stack, in the heap's main area or in static data are told to be host memory even where they are registered.
+    /// stack, in the heap's main area or in static data are classified as host memory even if they are registered.
     Pinned,
-    /// Device memory: a CPU access faults.
+    /// Device memory. A CPU access faults.
     Device,
-    /// Managed memory: migrates on access, so that we copy it as if it were device memory.
+    /// Managed memory. It migrates on access, so Cableway copies it like device memory.
     Managed,
 }
 
@@ -24,12 +24,13 @@ pub enum MemoryClass {
 pub struct Location {
     /// The class.
     pub class: MemoryClass,
-    /// The device that owns the memory; none for host memory.
+    /// The device that owns the memory; `None` for host memory.
     pub device: Option<DeviceIndex>,
-    /// The id (never reused, unlike a handle) of the context to work in; 0 for host memory, or where the driver names
-    /// none (pools, VMM) and the device's primary context is to be used.
+    /// The id of the context to use (never reused, unlike a handle). It is 0 for host memory. It is also 0 if the
+    /// driver names no context (pools, VMM); then use the device's primary context.
     pub context: u64,
-    /// The driver's id of the allocation, 0 if unknown: tells a new allocation at an old address from the old one.
+    /// The driver's id of the allocation, 0 if unknown. It distinguishes a new allocation from an old one at the same
+    /// address.
     pub buffer_id: u64,
 }
 
@@ -37,7 +38,7 @@ impl Location {
     /// Plain host memory.
     pub const HOST: Location = Location { class: MemoryClass::Host, device: None, context: 0, buffer_id: 0 };
 
-    /// Checks whether only the driver may copy from and to it.
+    /// Checks whether only the driver may copy from and to the memory.
     #[inline]
     pub fn on_device(&self) -> bool {
         matches!(self.class, MemoryClass::Device | MemoryClass::Managed)
@@ -53,12 +54,12 @@ pub enum BufferKind {
     Pool,
     /// From a pool on the device that Cableway creates, which other processes can import by file descriptor.
     PoolShared,
-    /// Virtual memory management: an address range with physical memory mapped into it, which was made to be shared with
-    /// other processes by file descriptor where the device can do that.
+    /// Virtual memory management: an address range with mapped physical memory, created for sharing by file descriptor
+    /// if the device supports that.
     Vmm,
-    /// The same, not made to be shared.
+    /// Virtual memory management, not created for sharing.
     VmmPrivate,
-    /// The same, made to be shared, of as many pieces of physical memory as there can be.
+    /// Virtual memory management, created for sharing, with the largest number of pieces of physical memory.
     VmmPieces,
     /// Managed memory, as `cudaMallocManaged`.
     Managed,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of mappings of peers' memory, and of those found mapped already.
+/// The numbers of new mappings of peers' memory, and of mappings that were used again.
 #[derive(Debug, Default)]
 pub struct MappingCounts {
     pub(crate) made: AtomicU64,
@@ -10,7 +10,7 @@ pub struct MappingCounts {
 }
 
 impl MappingCounts {
-    /// Mappings made and mappings used again since this was last asked.
+    /// Returns the new mappings and the mappings used again since the last call.
     pub fn take(&self) -> (u64, u64) {
         (self.made.swap(0, Ordering::Relaxed), self.hits.swap(0, Ordering::Relaxed))
     }

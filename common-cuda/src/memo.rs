@@ -1,5 +1,5 @@
-//! A small cache by numbers, read without a lock: even an uncontended lock takes longer than the look-up, which each
-//! message makes.
+//! A small cache with numbers as keys. It is read without a lock: even an uncontended lock takes longer than the
+//! look-up, which every message makes.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -15,8 +15,7 @@ pub(crate) struct Memo {
 }
 
 struct Place {
-    /// Odd while the others are written, and never the same again: to find one number twice does not say that no other
-    /// was there meanwhile.
+    /// Odd during a write, and never reused: reading the same version twice shows that no write happened in between.
     version: AtomicU64,
     number: AtomicU64,
     words: [AtomicU64; 2],
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_found_by_their_number() {
+    fn entries_are_found_by_their_key() {
         let memo = Memo::default();
         assert_eq!(memo.get(0), None);
         memo.set(7, [1, 2]);
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_two_numbers_are_never_mixed() {
+    fn entries_of_two_keys_are_never_mixed() {
         let (memo, over) = (Memo::default(), AtomicBool::new(false));
         let numbers = [3, 3 + PLACES as u64, 3 + 2 * PLACES as u64];
         std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! The order of Cableway's work after the program's own. Only this module decides about it.
 //!
 //! A program may send a buffer while a copy or a kernel in its default stream still writes it. With
-//! `default_stream_order=legacy`, the first access to the buffer comes after the work in that stream:
+//! `default_stream_order=legacy`, the first access to the buffer follows the work in that stream:
 //! - An internal stream waits for an event in the default stream ([`DefaultStream::precede`]). On an H200 that adds
 //!   1.0 us to a copy.
 //! - An access that no stream orders (by a CPU, a NIC, another process, or a kernel that must start now) begins once the
@@ -21,12 +21,12 @@ use crate::copy::Order;
 use crate::driver::{Event, Failure, Stream};
 use crate::memo::Memo;
 
-/// The work that an operation comes after.
+/// The work that an operation follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// Nothing: an earlier part of the same operation has waited.
+    /// None: an earlier part of the same operation has waited.
     Nothing,
-    /// Nothing, but the calling thread must not be capturing a stream.
+    /// None, but the calling thread must not be capturing a stream.
     NoCapture,
     /// The work in the context's default stream. The calling thread must not be capturing.
     DefaultStream,
@@ -58,21 +58,21 @@ impl OrderRule {
     }
 }
 
-/// Questions that were put to default streams so far, by which moments are told apart.
+/// The number of queries of default streams so far. Moments are counted by it.
 static QUESTIONS: AtomicU64 = AtomicU64::new(1);
 
-/// This moment: before every question yet to be put.
+/// Returns the present moment: before every later query.
 pub(crate) fn moment() -> u64 {
     QUESTIONS.load(Ordering::Acquire)
 }
 
-/// The moments of the last questions to which default streams were idle, by ids of contexts, for callers that have an id
-/// alone: to find the context takes a lock. A memo forgets, and two threads may leave the older answer in it; then one
-/// question more is asked.
+/// The moments of the last queries that found default streams idle, by ids of contexts. They serve callers that have
+/// only an id, because finding the context takes a lock. The memo forgets entries, and two threads may leave the older
+/// moment in it. The cost is one more query.
 pub(crate) type Settled = Memo;
 
-/// Checks whether the work that the default stream of the context of this id held at a moment is known to be done;
-/// `None` if nothing is known about that stream.
+/// Checks whether the work that the default stream of the context of this id had at a moment is known to be done.
+/// Returns `None` if nothing is known about that stream.
 pub(crate) fn settled_since(settled: &Settled, context: u64, moment: u64) -> Option<bool> {
     settled.get(context).map(|[_, settled]| settled > moment)
 }
@@ -93,14 +93,14 @@ impl DefaultStream {
         DefaultStream { context, settled: AtomicU64::new(0), all, event: Mutex::default() }
     }
 
-    /// Checks whether the work that it held at a moment is known to be done.
+    /// Checks whether the work that it had at a moment is known to be done.
     pub(crate) fn settled_since(&self, moment: u64) -> bool {
         self.settled.load(Ordering::Acquire) > moment
     }
 
-    /// Checks whether it is idle; `None` if a capture forbids the query. The context is current.
+    /// Checks whether it is idle. Returns `None` if a capture forbids the query. The context is current.
     ///
-    /// The answer covers the work that the stream waits for, as seen on driver 580: blocking streams and per-thread
+    /// The answer covers the work that the stream waits for, as observed on driver 580: blocking streams and per-thread
     /// default streams, but no non-blocking ones.
     pub(crate) fn is_idle(&self) -> Result<Option<bool>, Failure> {
         let driver = self.context.driver;
@@ -122,11 +122,11 @@ impl DefaultStream {
         Ok(self.context.driver.default_stream_is_idle()? == Some(true))
     }
 
-    /// Has later work in `stream` wait for what it holds now. The context is current.
+    /// Makes later work in `stream` wait for its present work. The context is current.
     ///
     /// An event is always used. On an H200 it adds 1.0 us to a copy; a query that finds the stream idle adds 1.3 us.
     pub(crate) fn precede(&self, stream: &Stream) -> Result<(), Failure> {
-        // Locked from record to wait only to keep the pair together; either order of two threads' pairs is right.
+        // The lock only keeps record and wait together. The order of two threads does not matter.
         self.with_event(|event| {
             if !self.context.driver.wait_for_default_stream(stream, event)? {
                 warn_of_capture();
@@ -135,7 +135,7 @@ impl DefaultStream {
         })
     }
 
-    /// Records `event` after what it holds now; false where a capture forbids it. The context is current.
+    /// Records `event` after its present work. Returns false if a capture forbids it. The context is current.
     pub(crate) fn record(&self, event: &Event) -> Result<bool, Failure> {
         let recorded = self.context.driver.record_default_stream(event)?;
         if !recorded {
@@ -166,7 +166,7 @@ impl DefaultStream {
 impl Drop for DefaultStream {
     fn drop(&mut self) {
         let Some(event) = self.event.get_mut().take() else { return };
-        // A context that is gone has released the event.
+        // A destroyed context has released the event.
         if let Ok(_scope) = self.context.enter() {
             destroy_event(&self.context, event);
         }

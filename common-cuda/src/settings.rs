@@ -5,27 +5,27 @@ use std::time::Duration;
 use cableway_base::Parameters;
 use cableway_base::parameters::DeviceProtocols;
 
-/// The parameters that concern contexts, read once.
+/// The parameters of contexts, read once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) kernels: bool,
     /// The longest wait of a job for room on its device.
     pub(crate) patience: Duration,
-    /// Average size of plain copies up to which a kernel makes them.
+    /// The average size of plain copies up to which a kernel makes them.
     pub(crate) kernel_limit: usize,
-    /// True if `kernel_limit` was set by hand. It then overrides measurements.
+    /// True if the user set `kernel_limit`. It then overrides measurements.
     pub(crate) kernel_limit_set: bool,
     /// The extra time of a kernel that packs, over a copy engine's copy of the same bytes.
     pub(crate) pack_latency: Duration,
-    /// True if a kernel stays resident for small copies; then how long while idle, and how long in any case.
+    /// Present if a resident kernel makes small copies: its maximal idle time, and its maximal run time.
     pub(crate) copier: bool,
     pub(crate) copier_idle: Duration,
     pub(crate) copier_lease: Duration,
-    /// How long a small copy to the host is polled in memory before the driver is asked.
+    /// How long the CPU polls memory for a small copy to the host before it asks the driver.
     pub(crate) landing: Duration,
-    /// Bytes of device memory for lists of blocks.
+    /// The bytes of device memory for lists of blocks.
     pub(crate) list_memory: usize,
-    /// Largest copies to the host, and to a device, that the CPU makes through a mapping.
+    /// The largest copies to the host, and to a device, that the CPU makes through a mapping.
     pub(crate) mapped_read: usize,
     pub(crate) mapped_write: usize,
 }

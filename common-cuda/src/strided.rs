@@ -7,28 +7,28 @@ pub const MAX_STRIDED_DIMENSIONS: usize = 3;
 /// block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Strided {
-    /// Bytes from the address to the first block in packing order.
+    /// The bytes from the address to the first block in packing order.
     pub offset: i64,
-    /// Bytes of a block; not 0.
+    /// The bytes of a block; not 0.
     pub block: u64,
-    /// Repetitions and the bytes from one to the next, the innermost first. One that is not there has a count of 1.
+    /// Repetitions and their distances in bytes, the innermost first. Unused dimensions have a count of 1.
     pub dimensions: [(u64, i64); MAX_STRIDED_DIMENSIONS],
 }
 
 impl Strided {
-    /// One run of `len` bytes from the address on.
+    /// Returns one run of `len` bytes from the address on.
     pub const fn run(len: u64) -> Strided {
         Strided { offset: 0, block: len, dimensions: [(1, 0); MAX_STRIDED_DIMENSIONS] }
     }
 
-    /// Returns the bytes of all blocks; `None` if there are none, or more than 64 bits count.
+    /// Returns the bytes of all blocks, or `None` if there are no blocks or the number exceeds 64 bits.
     pub fn size(&self) -> Option<u64> {
         let mut counts = self.dimensions.iter().map(|dimension| dimension.0);
         counts.try_fold(self.block, u64::checked_mul).filter(|size| *size != 0)
     }
 
-    /// The range that the blocks lie in: the offset of its first byte, and its length. None if there are no blocks, or
-    /// they reach further than 64 bits count.
+    /// Returns the range of all blocks: the offset of its first byte, and its length. Returns `None` if there are no
+    /// blocks or a number exceeds 64 bits.
     pub fn span(&self) -> Option<(i64, u64)> {
         self.size()?;
         let (mut low, mut high) = (i128::from(self.offset), i128::from(self.offset) + i128::from(self.block));
@@ -76,7 +76,7 @@ impl Strided {
     }
 }
 
-/// Rows of a copy: offsets and pitches of both sides, width, number.
+/// Rows of a copy: offsets and pitches of both sides, width, number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub(crate) to: (i64, usize),
@@ -85,12 +85,12 @@ pub(crate) struct Rows {
     pub(crate) rows: usize,
 }
 
-/// Visits the first `len` packed bytes of both sides as rows for copy engines. Both sides have as many.
+/// Visits the first `len` packed bytes of both sides as rows for copy engines. Both sides have at least that many.
 pub(crate) fn rows(to: &Strided, from: &Strided, len: u64, each: impl FnMut(Rows)) {
     rows_from((to, 0), (from, 0), len, each);
 }
 
-/// `len` packed bytes of both sides as rows, on each side from a packed position of its own on.
+/// Visits `len` packed bytes of both sides as rows, from separate packed positions.
 pub(crate) fn rows_from(
     (to, to_first): (&Strided, u64),
     (from, from_first): (&Strided, u64),
@@ -108,7 +108,7 @@ pub(crate) fn rows_from(
             width: width as usize,
             rows: rows as usize,
         };
-        // As many rows as both sides go on at one distance.
+        // As many rows as have the same distance on both sides.
         let regular = pitch(to, width).is_some() && pitch(from, width).is_some();
         let left = rows_left(to, to_first + position, width).min(rows_left(from, from_first + position, width));
         let more = left.min((len - position) / width);
@@ -118,7 +118,7 @@ pub(crate) fn rows_from(
     }
 }
 
-/// The distance of rows of `width` bytes that a 2-D copy can take.
+/// Returns the distance of rows of `width` bytes if a 2-D copy supports it.
 fn pitch(side: &Strided, width: u64) -> Option<usize> {
     if side.block != width {
         return side.block.is_multiple_of(width).then_some(width as usize);
@@ -127,7 +127,7 @@ fn pitch(side: &Strided, width: u64) -> Option<usize> {
     (stride >= width || side.dimensions[0].0 == 1).then_some(stride.max(width) as usize)
 }
 
-/// Counts the rows of `width` bytes that follow each other at that distance from a position on.
+/// Counts the consecutive rows of `width` bytes at that distance from a position on.
 fn rows_left(side: &Strided, position: u64, width: u64) -> u64 {
     if side.block != width {
         return (side.block - position % side.block) / width;

@@ -1,4 +1,4 @@
-//! Copies of a batch: how they are submitted, and when their completion is known.
+//! Batches: how their copies are submitted, and when their completion is detected.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn buffer(devices: &Devices, kind: BufferKind, len: usize) -> DeviceBuffer {
 /// Begins one copy from device to host, as the first of an operation.
 ///
 /// # Safety
-/// As `CopyBatch::copy`.
+/// As for `CopyBatch::copy`.
 unsafe fn download(devices: &Devices, at: &Location, dst: *mut u8, src: *const u8, len: usize) -> Completion {
     let mut batch = devices.batch(at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
     // SAFETY: the caller's promise.
@@ -45,9 +45,9 @@ fn several_copies_complete_together() {
 }
 
 #[test]
-fn the_last_one_done_answers_for_all_before_it() {
+fn the_end_of_a_batch_implies_the_end_of_earlier_ones() {
     const LEN: usize = 1000;
-    isolated("the_last_one_done_answers_for_all_before_it", &[], || {
+    isolated("the_end_of_a_batch_implies_the_end_of_earlier_ones", &[], || {
         let (app, devices) = (app(), devices());
         let mut source = buffer(&devices, BufferKind::Device, 8 * LEN);
         let bytes = pattern(8 * LEN, 5);
@@ -65,7 +65,7 @@ fn the_last_one_done_answers_for_all_before_it() {
         assert!(completions.iter_mut().all(|completion| completion.poll().unwrap()));
         assert_eq!(app.calls(c"cuEventQuery"), asked, "known already");
         assert!(got == bytes);
-        // What comes after is not known.
+        // The answer does not cover later work.
         let mut next = start(0, &mut got);
         while !next.poll().unwrap() {}
         assert!(asked.is_none() || app.calls(c"cuEventQuery") > asked);
@@ -73,9 +73,9 @@ fn the_last_one_done_answers_for_all_before_it() {
 }
 
 #[test]
-fn copies_of_a_batch_go_out_by_one_call_whichever_way() {
+fn a_batch_is_issued_by_one_call_in_each_direction() {
     const LEN: usize = 1000;
-    isolated("copies_of_a_batch_go_out_by_one_call_whichever_way", &[], || {
+    isolated("a_batch_is_issued_by_one_call_in_each_direction", &[], || {
         let (app, devices) = (app(), devices());
         let calls = || app.calls(c"cuMemcpyBatchAsync").zip(app.calls(c"cuMemcpyAsync"));
         let device = buffer(&devices, BufferKind::Device, 20 * LEN);
@@ -106,7 +106,7 @@ fn copies_of_a_batch_go_out_by_one_call_whichever_way() {
     });
 }
 
-/// A device buffer in which these bytes are.
+/// Returns a device buffer with these bytes.
 fn uploaded(devices: &Devices, bytes: &[u8]) -> DeviceBuffer {
     let mut device = buffer(devices, BufferKind::Device, bytes.len());
     device.copy_from_host(0, bytes).unwrap();
@@ -114,7 +114,7 @@ fn uploaded(devices: &Devices, bytes: &[u8]) -> DeviceBuffer {
     device
 }
 
-/// Downloads of many lengths, two to a batch, each waited for and looked at.
+/// Downloads many lengths, two copies in each batch. Waits for each batch and checks its bytes.
 fn small_downloads(devices: &Devices, device: &DeviceBuffer, bytes: &[u8], lens: impl Iterator<Item = usize>) {
     let host = buffer(devices, BufferKind::Pinned, bytes.len());
     let mut at = 0;
@@ -134,18 +134,18 @@ fn small_downloads(devices: &Devices, device: &DeviceBuffer, bytes: &[u8], lens:
 }
 
 #[test]
-fn small_copies_are_over_when_their_bytes_are_seen() {
-    isolated("small_copies_are_over_when_their_bytes_are_seen", &[], || {
+fn small_copies_complete_when_their_bytes_arrive() {
+    isolated("small_copies_complete_when_their_bytes_arrive", &[], || {
         let app = app();
         let asked = || app.calls(c"cuEventQuery").zip(app.calls(c"cuEventRecord"));
         let bytes = pattern(20_000, 6);
-        // Of whole words: a single byte is what it was before once in 256 times.
+        // Whole words only: a single byte equals its old value once in 256 times.
         let lens = || (4..100).step_by(4).chain([500, 1000, 2000]);
-        // However slow this machine is, and however fast: seen, or told.
+        // The patience makes the result independent of the machine's speed: polled bytes, or a driver query.
         for (patience, seen) in [("60s", true), ("0s", false)] {
             let devices = devices_with(&[&format!("device_landing_patience={patience}")]);
             let device = uploaded(&devices, &bytes);
-            // Streams and events are made with the first.
+            // The first batch creates streams and events.
             small_downloads(&devices, &device, &bytes, lens());
             let before = asked();
             small_downloads(&devices, &device, &bytes, lens());
@@ -155,8 +155,8 @@ fn small_copies_are_over_when_their_bytes_are_seen() {
 }
 
 #[test]
-fn small_copies_that_take_long_are_asked_about() {
-    isolated("small_copies_that_take_long_are_asked_about", &[("SIM_CUDA_DELAY_US", "2000")], || {
+fn slow_small_copies_cause_a_driver_query() {
+    isolated("slow_small_copies_cause_a_driver_query", &[("SIM_CUDA_DELAY_US", "2000")], || {
         let app = app();
         let devices = devices_with(&["device_landing_patience=1us"]);
         let bytes = pattern(20_000, 6);
@@ -193,7 +193,7 @@ fn a_failed_query_is_reported_after_the_copy() {
     });
 }
 
-/// Twenty copies from one device to another in a batch.
+/// Makes twenty copies from one device to another in a batch.
 fn scatter(devices: &Devices) {
     const LEN: usize = 5000;
     let bytes = pattern(20 * LEN, 9);
@@ -216,8 +216,8 @@ fn scatter(devices: &Devices) {
 }
 
 #[test]
-fn copies_between_devices_go_out_together_or_one_by_one() {
-    let test = "copies_between_devices_go_out_together_or_one_by_one";
+fn copies_between_devices_are_issued_together_or_one_by_one() {
+    let test = "copies_between_devices_are_issued_together_or_one_by_one";
     scatter(&devices());
     if !common::on_simulated_driver(test) {
         return;
@@ -225,7 +225,7 @@ fn copies_between_devices_go_out_together_or_one_by_one() {
     const CASES: [&[(&str, &str)]; 3] = [
         &[("SIM_CUDA_FAIL", "cuMemcpyBatchAsync:801")],
         &[("SIM_CUDA_MISSING", "cuMemcpyBatchAsync")],
-        // Where they do go out together, the call for one is not missed.
+        // If the driver can issue them together, it does not need the call for one copy.
         &[("SIM_CUDA_FAIL", "cuMemcpyAsync:1")],
     ];
     common::isolated_each(test, &CASES, |_| scatter(&devices()));

@@ -1,4 +1,4 @@
-//! What memory is told to be.
+//! Tests of the classification of memory.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{app, devices, isolated};
 const DEVICE: DeviceIndex = DeviceIndex(0);
 
 #[test]
-fn every_kind_of_memory_is_told_apart() {
+fn every_kind_of_memory_is_classified() {
     let devices = devices();
     for kind in BufferKind::ALL {
         let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 100_000).unwrap();
@@ -44,7 +44,7 @@ fn host_memory_is_host_memory() {
 }
 
 #[test]
-fn an_empty_buffer_is_never_asked_about() {
+fn an_empty_buffer_causes_no_query() {
     let devices = devices();
     let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 64).unwrap();
     assert_eq!(devices.classify(buffer.as_device_ptr(), 0), Location::HOST);
@@ -106,14 +106,14 @@ fn each_device_has_its_own_memory() {
 }
 
 #[test]
-fn borders_of_allocations_are_seen() {
+fn buffers_that_span_allocations_are_detected() {
     let devices = devices();
     for kind in [BufferKind::Device, BufferKind::Pool, BufferKind::Managed] {
         let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 1 << 20).unwrap();
         let (at, address) = (buffer.location(), buffer.as_device_ptr());
         assert!(devices.one_allocation(&at, address, 1 << 20), "{kind:?}");
         assert!(devices.one_allocation(&at, address.wrapping_add(100), 1), "{kind:?}");
-        // Beyond every rounding of sizes.
+        // Larger than any rounding of sizes.
         assert!(!devices.one_allocation(&at, address, 1 << 40), "{kind:?}");
         assert!(!devices.one_allocation(&at, address.wrapping_add(1), 1 << 40), "{kind:?}");
     }
@@ -124,13 +124,13 @@ fn borders_of_allocations_are_seen() {
     assert!(!devices.one_allocation(&Location::HOST, host.as_ptr(), distance.wrapping_add(1)));
 }
 
-/// The program that sends may load its driver long after us, as Python does that imports CuPy after `MPI_Init`.
+/// A program may load its driver long after Cableway, as Python does that imports CuPy after `MPI_Init`.
 #[test]
-fn a_driver_that_the_program_loads_later_is_found() {
-    isolated("a_driver_that_the_program_loads_later_is_found", &[("CABLEWAY_CUDA_LIBDIR", "")], || {
+fn a_driver_that_is_loaded_later_is_found() {
+    isolated("a_driver_that_is_loaded_later_is_found", &[("CABLEWAY_CUDA_LIBDIR", "")], || {
         let folder = common::folder();
         let log = common::collect_log();
-        // As `open` does on a machine that has a device.
+        // As `open` does on a machine with a device.
         let devices = Devices::open_in(None, &common::parameters(&[]));
         let bytes = vec![0_u8; 1 << 20];
         assert!(!devices.present());
@@ -141,7 +141,7 @@ fn a_driver_that_the_program_loads_later_is_found() {
         assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
         assert!(devices.present(), "the driver is loaded");
         if let Some(calls) = app.calls(c"cuInit") {
-            assert_eq!(calls, 0, "whether to initialise is the program's to say");
+            assert_eq!(calls, 0, "the program decides whether to initialise the driver");
         }
 
         app.cuInit(0).unwrap();
@@ -153,9 +153,9 @@ fn a_driver_that_the_program_loads_later_is_found() {
 }
 
 #[test]
-fn a_folder_without_a_driver_is_as_no_driver() {
+fn a_folder_without_a_driver_means_no_driver() {
     isolated(
-        "a_folder_without_a_driver_is_as_no_driver",
+        "a_folder_without_a_driver_means_no_driver",
         &[("CABLEWAY_CUDA_LIBDIR", "/nonexistent"), ("CABLEWAY_TEST_REAL_DRIVER", "")],
         || {
             let log = common::collect_log();
@@ -167,16 +167,16 @@ fn a_folder_without_a_driver_is_as_no_driver() {
             let log = log.lock().unwrap();
             assert_eq!(log.len(), 2, "{log:?}");
             assert!(log[0].starts_with("WARN") && log[0].contains("/nonexistent"), "{log:?}");
-            assert!(log[0].contains("cannot open shared object file"), "the loader's own words: {log:?}");
+            assert!(log[0].contains("cannot open shared object file"), "the loader's own message: {log:?}");
             assert!(log[1].starts_with("INFO") && log[1].contains("no CUDA driver"), "{log:?}");
         },
     );
 }
 
-/// Rule: nothing that a rank does at its start creates anything in the driver.
+/// Nothing that a rank does at its start may create an object in the driver.
 #[test]
-fn looking_creates_no_context() {
-    isolated("looking_creates_no_context", &[], || {
+fn classification_creates_no_context() {
+    isolated("classification_creates_no_context", &[], || {
         let app = app();
         let devices = Devices::open_in(common::folder().as_deref(), &common::parameters(&[]));
         let mut bytes = vec![0_u8; 1 << 20];
@@ -193,8 +193,8 @@ fn looking_creates_no_context() {
 }
 
 #[test]
-fn remembered_host_memory_is_asked_about_once_and_forgotten_with_its_pages() {
-    isolated("remembered_host_memory_is_asked_about_once_and_forgotten_with_its_pages", &[], || {
+fn remembered_host_memory_is_queried_once_until_it_is_unmapped() {
+    isolated("remembered_host_memory_is_queried_once_until_it_is_unmapped", &[], || {
         let (app, devices) = (app(), devices());
         let bytes = vec![0_u8; 1 << 20];
         let questions = || {
@@ -203,7 +203,7 @@ fn remembered_host_memory_is_asked_about_once_and_forgotten_with_its_pages() {
             app.calls(c"cuPointerGetAttributes").zip(before).map(|(after, before)| after - before)
         };
         if questions().is_none() {
-            eprintln!("a real driver counts no calls: only the answers are checked");
+            eprintln!("a real driver counts no calls, so only the answers are checked");
         }
         let expect = |asked: Option<i64>, expected| assert!(asked.is_none_or(|asked| asked == expected), "{asked:?}");
         expect(questions(), 1);
@@ -218,8 +218,8 @@ fn remembered_host_memory_is_asked_about_once_and_forgotten_with_its_pages() {
 }
 
 #[test]
-fn an_allocation_that_was_met_is_asked_for_its_id_alone() {
-    isolated("an_allocation_that_was_met_is_asked_for_its_id_alone", &[], || {
+fn a_known_allocation_is_queried_for_its_id_alone() {
+    isolated("a_known_allocation_is_queried_for_its_id_alone", &[], || {
         let (app, devices) = (app(), devices());
         app.use_device(0);
         let at = |address: u64| devices.classify(std::ptr::with_exposed_provenance(address as usize), 64);
@@ -241,7 +241,7 @@ fn an_allocation_that_was_met_is_asked_for_its_id_alone() {
             assert_eq!(asked(1, "both met", first), known);
             assert_eq!(asked(1, "both met", second), other);
         }
-        // Freed, and allocated anew where it was: another one.
+        // A new allocation at the old address is another one.
         app.cuMemFree(first).unwrap();
         assert_ne!(asked(6, "freed", first), known);
         let anew = app.malloc(4096);
@@ -254,8 +254,8 @@ fn an_allocation_that_was_met_is_asked_for_its_id_alone() {
 }
 
 #[test]
-fn memory_of_an_inactive_primary_context_belongs_to_the_callers() {
-    isolated("memory_of_an_inactive_primary_context_belongs_to_the_callers", &[], || {
+fn memory_of_an_inactive_primary_context_uses_the_callers_context() {
+    isolated("memory_of_an_inactive_primary_context_uses_the_callers_context", &[], || {
         let (app, devices) = (app(), devices());
         let context = app.create_context(0);
         let address = app.malloc(4096);
@@ -264,17 +264,17 @@ fn memory_of_an_inactive_primary_context_belongs_to_the_callers() {
         let mut id = 0;
         app.cuCtxGetId(context, &raw mut id).unwrap();
         assert_eq!(at.context, id);
-        assert!(!app.primary_active(0), "nobody asked for the primary context");
+        assert!(!app.primary_active(0), "the test did not create the primary context");
     });
 }
 
 #[test]
-fn memory_that_the_driver_cannot_name_is_not_touched() {
-    let test = "memory_that_the_driver_cannot_name_is_not_touched";
+fn memory_that_the_driver_cannot_classify_is_not_touched() {
+    let test = "memory_that_the_driver_cannot_classify_is_not_touched";
     if !common::on_simulated_driver(test) {
         return;
     }
-    // As after a kernel that crashed: every question fails.
+    // As after a kernel that crashed: every query fails.
     isolated(test, &[("SIM_CUDA_FAIL", "cuPointerGetAttributes:700")], || {
         let devices = devices();
         let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).unwrap();

@@ -1,4 +1,4 @@
-//! Contexts that are not ours: entered and left, switched, destroyed.
+//! Contexts of the program: entered and left, switched, destroyed.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn pointer(address: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// Sends a pattern there and back.
+/// Copies a pattern to the device and back.
 fn round_trip(devices: &Devices, address: u64, len: usize, seed: u64) {
     let bytes = pattern(len, seed);
     let mut got = vec![0; len];
@@ -64,7 +64,7 @@ fn the_device_is_switched_between_calls() {
             .collect();
         for round in 0..20 {
             for (device, &address) in addresses.iter().enumerate() {
-                // The current device has nothing to do with the buffer's.
+                // The current device differs from the buffer's.
                 app.use_device((round + device as i32) % count);
                 round_trip(&devices, address, 100_000, round as u64);
             }
@@ -88,12 +88,12 @@ fn a_thread_that_never_touched_cuda_copies() {
 }
 
 #[test]
-fn to_look_at_copies_switches_no_context() {
-    let test = "to_look_at_copies_switches_no_context";
+fn polling_switches_no_context() {
+    let test = "polling_switches_no_context";
     if !common::on_simulated_driver(test) {
         return;
     }
-    // A driver, too, that answers about events in their context only.
+    // Test a driver that can query events in their context only, too.
     let cases = ["", "cuEventQuery:201:1", "cuEventQuery:400:1"].map(|fault| [("SIM_CUDA_FAIL", fault)]);
     isolated_each(test, &cases.each_ref().map(|case| &case[..]), |case| {
         let (app, devices) = (app(), devices_with(&["device_landing_patience=0"]));
@@ -115,7 +115,7 @@ fn to_look_at_copies_switches_no_context() {
     });
 }
 
-/// Begins a copy in a context and leaves it under way.
+/// Begins a copy in a context and does not wait for it.
 fn begin(devices: &Devices, address: u64, bytes: &mut [u8]) -> cableway_common_cuda::Completion {
     let at = devices.classify(pointer(address), bytes.len());
     let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
@@ -125,8 +125,8 @@ fn begin(devices: &Devices, address: u64, bytes: &mut [u8]) -> cableway_common_c
 }
 
 #[test]
-fn a_destroyed_context_is_survived() {
-    isolated("a_destroyed_context_is_survived", &[], || {
+fn the_end_of_a_context_is_an_error_or_harmless() {
+    isolated("the_end_of_a_context_is_an_error_or_harmless", &[], || {
         let (app, devices) = (app(), devices());
         let pool = BouncePool::new(&devices, 4096, 8);
         for round in 0..10 {
@@ -137,7 +137,7 @@ fn a_destroyed_context_is_survived() {
             let mut bounce = pool.take().unwrap();
             let mut completion = begin(&devices, address, &mut bounce);
             app.cuCtxDestroy(context).unwrap();
-            // Done before the destruction or an error; never a crash, never for ever.
+            // The copy completes before the destruction or fails. It must not crash or hang.
             while let Ok(false) = completion.poll() {}
             assert!(devices.batch(&stale, Direction::DeviceToHost, Order::None).is_err());
         }
@@ -151,7 +151,7 @@ fn objects_made_in_a_context_are_destroyed() {
         app.use_device(0);
         let address = app.malloc(4096);
         let Some(before) = app.live() else {
-            return eprintln!("skipped: a real driver does not count its streams and events");
+            return eprintln!("skipped: a real driver does not count streams and events");
         };
         let pool = BouncePool::new(&devices, 4096, 100);
         let mut buffers: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
@@ -169,8 +169,8 @@ fn reset(app: &App) {
 }
 
 #[test]
-fn a_reset_device_is_survived() {
-    isolated("a_reset_device_is_survived", &[], || {
+fn copies_work_after_a_device_reset() {
+    isolated("copies_work_after_a_device_reset", &[], || {
         let (app, devices) = (app(), devices());
         let pool = BouncePool::new(&devices, 1 << 20, 4);
         let mut bounce = pool.take().unwrap();
@@ -181,11 +181,11 @@ fn a_reset_device_is_survived() {
             let bytes = pattern(1 << 20, round);
             app.upload(address, &bytes);
             begin(&devices, address, &mut bounce).wait().unwrap();
-            assert!(bounce[..] == bytes[..], "a fresh context is fresh in every respect");
+            assert!(bounce[..] == bytes[..], "the copy in the new context must be right");
             assert_eq!(
                 devices.classify(bounce.as_ptr(), bounce.len()).class,
                 MemoryClass::Pinned,
-                "registered in round {round}, too"
+                "the memory must be registered again in round {round}"
             );
             ids.push(devices.classify(pointer(address), 1).context);
             reset(&app);
@@ -199,8 +199,8 @@ fn a_reset_device_is_survived() {
 }
 
 #[test]
-fn a_reset_before_our_end_is_survived() {
-    isolated("a_reset_before_our_end_is_survived", &[], || {
+fn devices_can_be_dropped_after_a_reset() {
+    isolated("devices_can_be_dropped_after_a_reset", &[], || {
         let (app, devices) = (app(), devices());
         let mut bytes = vec![0_u8; 1 << 20];
         // SAFETY: the vector outlives the registration.
@@ -216,8 +216,8 @@ fn a_reset_before_our_end_is_survived() {
 }
 
 #[test]
-fn an_allocation_that_was_met_names_its_context() {
-    isolated("an_allocation_that_was_met_names_its_context", &[], || {
+fn a_known_allocation_determines_its_context() {
+    isolated("a_known_allocation_determines_its_context", &[], || {
         let (app, devices) = (app(), devices());
         let mut before: Option<Location> = None;
         for round in 0..20 {
@@ -227,7 +227,7 @@ fn an_allocation_that_was_met_names_its_context() {
             let ids = app.calls(c"cuCtxGetId");
             assert_eq!(devices.classify(pointer(address + 8), 8), found);
             assert_eq!(app.calls(c"cuCtxGetId"), ids, "the driver is not asked again");
-            // Often at the address and with the handle of the one before.
+            // The new allocation often has the address and the handle of the old one.
             if let Some(last) = before {
                 assert_ne!(found.context, last.context, "round {round}");
                 assert_ne!(found.buffer_id, last.buffer_id, "round {round}");
@@ -242,7 +242,7 @@ fn an_allocation_that_was_met_names_its_context() {
     });
 }
 
-/// A handle of a destroyed context may come back as another's: nothing of the old one's is used in it.
+/// The handle of a destroyed context may be reused. Nothing of the old context may be used in the new one.
 #[test]
 fn a_context_handle_is_reused() {
     isolated("a_context_handle_is_reused", &[], || {
@@ -276,8 +276,8 @@ fn drivers_without_context_ids_still_copy() {
 }
 
 #[test]
-fn a_capture_in_another_thread_goes_on() {
-    isolated("a_capture_in_another_thread_goes_on", &[], || {
+fn a_capture_in_another_thread_stays_valid() {
+    isolated("a_capture_in_another_thread_stays_valid", &[], || {
         let (app, devices) = (app(), devices());
         let context = app.use_device(0);
         for flags in [common::app::NON_BLOCKING_STREAM, common::app::BLOCKING_STREAM] {
@@ -295,11 +295,11 @@ fn a_capture_in_another_thread_goes_on() {
                         may_go_on.recv().unwrap();
                         app.cuMemsetD8Async(scratch, 1, 64, stream).unwrap();
                         let mut graph = 0;
-                        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
+                        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture is still valid");
                         app.cuGraphDestroy(graph).unwrap();
                     });
-                    has_begun.recv().expect("the other thread captures");
-                    // New buffers to register, new events, first use of streams: all while the other captures.
+                    has_begun.recv().expect("the other thread has begun its capture");
+                    // New buffers are registered, and events and streams created, during the other thread's capture.
                     let pool = BouncePool::new(&devices, 4096, 4);
                     let mut bounce = pool.take().unwrap();
                     begin(&devices, address, &mut bounce).wait().unwrap();
@@ -312,8 +312,8 @@ fn a_capture_in_another_thread_goes_on() {
 }
 
 #[test]
-fn a_capturing_thread_gets_an_error_that_says_so() {
-    isolated("a_capturing_thread_gets_an_error_that_says_so", &[], || {
+fn a_capturing_thread_gets_an_error_with_the_reason() {
+    isolated("a_capturing_thread_gets_an_error_with_the_reason", &[], || {
         let (app, devices) = (app(), devices());
         app.use_device(0);
         let address = app.malloc(4096);
@@ -329,7 +329,7 @@ fn a_capturing_thread_gets_an_error_that_says_so() {
             let error = batch.finish().map(|_| ()).unwrap_err();
             assert!(error.to_string().contains("captures a stream"), "{error}");
             let mut graph = 0;
-            // Whether the capture survives the refused call is not promised.
+            // The capture may or may not survive the refused call.
             if app.cuStreamEndCapture(stream, &raw mut graph).is_ok() && graph != 0 {
                 app.cuGraphDestroy(graph).unwrap();
             }
@@ -339,8 +339,8 @@ fn a_capturing_thread_gets_an_error_that_says_so() {
 }
 
 #[test]
-fn no_context_is_made_for_a_device_that_has_none() {
-    isolated("no_context_is_made_for_a_device_that_has_none", &[], || {
+fn no_context_is_created_for_a_device_without_one() {
+    isolated("no_context_is_created_for_a_device_without_one", &[], || {
         let (app, devices) = (app(), devices_with(&["device_register_host=no"]));
         let at = Location { class: MemoryClass::Device, device: Some(DEVICE), context: 0, buffer_id: 0 };
         assert!(devices.batch(&at, Direction::DeviceToHost, Order::None).is_err());

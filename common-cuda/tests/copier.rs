@@ -1,5 +1,4 @@
-//! Small copies that a kernel makes which stays on the device: every byte where it belongs, whenever the kernel begins
-//! and ends.
+//! Small copies by the resident kernel: every byte is right, whenever the kernel starts and ends.
 
 mod common;
 
@@ -10,7 +9,7 @@ use common::{app, devices_with, isolated_each, pattern};
 
 const LEN: usize = 1 << 20;
 
-/// A buffer on the first device, and one that its kernels reach: on the second where there are two.
+/// A buffer on the first device, and one that its kernels can access: on the second device if there is one.
 struct Pair {
     source: DeviceBuffer,
     from: Vec<u8>,
@@ -24,20 +23,20 @@ impl Pair {
         let mut source = DeviceBuffer::new(devices, DeviceIndex(0), BufferKind::Device, LEN).unwrap();
         source.copy_from_host(0, &from).unwrap();
         let app = app();
-        // The simulated driver's kernels reach no other device's memory but what was mapped.
+        // The simulated driver's kernels access only mapped memory of other devices.
         let two = !app.simulated() && app.device_count() > 1;
         let mut target = DeviceBuffer::new(devices, DeviceIndex(two.into()), BufferKind::Device, LEN).unwrap();
         target.copy_from_host(0, &expected).unwrap();
         if two {
             let peer = app.use_device(1);
             app.use_device(0);
-            // The second pair in a process finds it enabled.
+            // Peer access is already enabled for the second pair in a process.
             let _ = app.cuCtxEnablePeerAccess(peer, 0);
         }
         Pair { source, from, target, expected }
     }
 
-    /// Begins a batch of copies of a few lengths between odd places, within this part of the buffers.
+    /// Begins a batch of copies of several lengths between unaligned addresses within this part of the buffers.
     fn begin(&mut self, devices: &Devices, numbers: &mut Numbers, part: std::ops::Range<usize>) -> Completion {
         let order = [Order::None, Order::AfterDefaultStream][numbers.below(2)];
         let mut batch = devices.batch(&self.source.location(), Direction::DeviceToDevice, order).unwrap();
@@ -70,7 +69,7 @@ impl Pair {
     }
 }
 
-/// Numbers that look random, and are the same each time.
+/// Returns pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -80,7 +79,7 @@ impl Numbers {
     }
 }
 
-/// Batches one after the other and some at a time, each in a part of its own.
+/// Runs consecutive and concurrent batches, each in its own part of the buffers.
 fn traffic(devices: &Devices, batches: usize) {
     const AT_ONCE: usize = 4;
     const PART: usize = LEN / AT_ONCE;
@@ -102,7 +101,7 @@ fn traffic(devices: &Devices, batches: usize) {
             }
         }
         if numbers.below(200) == 0 {
-            // Long enough for a lease and a rest to end.
+            // Long enough for a lease and a pause to end.
             std::thread::sleep(Duration::from_micros(400));
         }
     }
@@ -112,7 +111,7 @@ fn traffic(devices: &Devices, batches: usize) {
     pair.check("after all batches");
 }
 
-/// Copies that went by engine, in a process that made nothing else between devices.
+/// Counts copies by copy engines, in a process without other copies between devices.
 fn by_engine() -> Option<i64> {
     Some(app().calls(c"cuMemcpyAsync")? + app().calls(c"cuMemcpyBatchAsync")?)
 }
@@ -130,13 +129,13 @@ fn the_copier_moves_every_byte() {
         let devices = devices_with(&[&COPIER[..], &["device_copier_lease=100ms"]].concat());
         traffic(&devices, 3000);
         if let (Some(engine), Some(launches)) = (by_engine(), launches()) {
-            assert!(launches > 3, "it was launched: {launches}");
-            assert!(engine < 2700, "most of 3000 batches went by the copier: {engine} by engine");
+            assert!(launches > 3, "the kernel must be launched: {launches}");
+            assert!(engine < 2700, "the copier must make most of 3000 batches: {engine} by engine");
         }
     });
 }
 
-/// Leases so short that commands meet their ends.
+/// Leases are so short that commands arrive while the kernel ends.
 #[test]
 fn copies_refused_by_the_copier_are_still_made() {
     let test = "copies_refused_by_the_copier_are_still_made";
@@ -145,15 +144,15 @@ fn copies_refused_by_the_copier_are_still_made() {
         let devices = devices_with(&[&COPIER[..], &[lease]].concat());
         traffic(&devices, 6000);
         if let Some(launches) = launches() {
-            assert!(launches > 10, "it came again and again: {launches}");
+            assert!(launches > 10, "the kernel must be launched repeatedly: {launches}");
         }
     });
 }
 
-/// Where it finds no room, or the driver refuses, copy engines do all, and nothing waits.
+/// If the kernel finds no room, or the driver refuses it, copy engines make all copies, and no copy waits.
 #[test]
-fn without_the_copier_engines_copy() {
-    let test = "without_the_copier_engines_copy";
+fn copy_engines_copy_without_the_copier() {
+    let test = "copy_engines_copy_without_the_copier";
     if !common::on_simulated_driver(test) {
         return;
     }
@@ -171,8 +170,8 @@ fn without_the_copier_engines_copy() {
 }
 
 #[test]
-fn it_is_there_only_if_asked_for() {
-    let test = "it_is_there_only_if_asked_for";
+fn the_copier_is_off_by_default() {
+    let test = "the_copier_is_off_by_default";
     isolated_each(test, &[&[], &[]], |case| {
         let devices = devices_with([&["device_copier=no"][..], &["device_copier=yes", "device_kernels=no"]][case]);
         traffic(&devices, 100);
@@ -182,21 +181,21 @@ fn it_is_there_only_if_asked_for() {
     });
 }
 
-/// A context that goes away with the kernel in it.
+/// The context is destroyed while the kernel runs in it.
 #[test]
-fn a_context_that_ends_takes_the_copier_along() {
-    let test = "a_context_that_ends_takes_the_copier_along";
+fn the_copier_ends_with_its_context() {
+    let test = "the_copier_ends_with_its_context";
     isolated_each(test, &[&[]], |_| {
         for _ in 0..3 {
-            // Longer than anybody waits for the kernel to end by itself.
+            // Much longer than the kernel may run without being told to end.
             let devices = devices_with(&[&COPIER[..], &["device_copier_lease=600s"]].concat());
             traffic(&devices, 300);
             let begun = Instant::now();
             drop(devices);
-            assert!(begun.elapsed() < Duration::from_secs(300), "the kernel was told to end");
+            assert!(begun.elapsed() < Duration::from_secs(300), "the kernel must be told to end");
         }
         if let Some((_, streams)) = app().live() {
-            assert_eq!(streams, 0, "all streams were given back");
+            assert_eq!(streams, 0, "all streams must be destroyed");
         }
     });
 }

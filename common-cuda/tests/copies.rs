@@ -19,7 +19,7 @@ fn buffer(devices: &Devices, kind: BufferKind, len: usize) -> DeviceBuffer {
 /// Begins one copy from device to host, as the first of an operation.
 ///
 /// # Safety
-/// As `CopyBatch::copy`.
+/// As for `CopyBatch::copy`.
 unsafe fn download(devices: &Devices, at: &Location, dst: *mut u8, src: *const u8, len: usize) -> Completion {
     let mut batch = devices.batch(at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
     // SAFETY: the caller's promise.
@@ -72,13 +72,13 @@ fn default_stream_work_is_known_to_be_done_after_a_query() {
         let at = buffer.location();
         buffer.fill(1).unwrap();
         let begun = devices.moment();
-        assert!(!devices.settled_since(&at, begun), "nobody has asked");
+        assert!(!devices.settled_since(&at, begun), "nothing is known before the query");
         while !devices.ask_default_stream(&at).unwrap() {}
         assert!(devices.settled_since(&at, begun));
-        assert!(!devices.settled_since(&at, devices.moment()), "of what began later nothing is known");
+        assert!(!devices.settled_since(&at, devices.moment()), "nothing is known about later work");
         buffer.fill(2).unwrap();
         if common::on_simulated_driver(test) {
-            assert!(!devices.ask_default_stream(&at).unwrap(), "it has work");
+            assert!(!devices.ask_default_stream(&at).unwrap(), "the stream is busy");
         }
         assert!(devices_with(&["default_stream_order=none"]).settled_since(&at, devices.moment()));
     });
@@ -98,7 +98,7 @@ fn an_empty_batch_is_done() {
     assert!(batch.finish().unwrap().poll().unwrap());
 }
 
-/// Rows of `width` bytes `pitch` apart, gathered and scattered again.
+/// Gathers rows of `width` bytes at a distance of `pitch`, and scatters them again.
 fn rows_round_trip(devices: &Devices, kind: BufferKind, width: usize, pitch: usize, rows: usize) {
     let len = pitch * (rows - 1) + width;
     let bytes = pattern(len, 6);
@@ -149,8 +149,8 @@ fn overlapping_rows_are_read() {
 #[test]
 fn rows_further_apart_than_the_device_can_copy() {
     let devices = devices();
-    // Beyond CU_DEVICE_ATTRIBUTE_MAX_PITCH, which is 2 GiB - 1 on every device. Memory that is never touched costs
-    // nothing on the simulated one.
+    // Beyond CU_DEVICE_ATTRIBUTE_MAX_PITCH, which is 2 GiB - 1 on every device. Untouched memory costs nothing on the
+    // simulated driver.
     let pitch = 1_usize << 31;
     let mut source = buffer(&devices, BufferKind::Device, pitch + 64);
     let (first, second) = (pattern(64, 1), pattern(64, 2));
@@ -164,7 +164,7 @@ fn rows_further_apart_than_the_device_can_copy() {
     assert_eq!((&packed[..64], &packed[64..]), (&first[..], &second[..]));
 }
 
-/// Peers die at 400: their events are a ring of fixed size.
+/// More copies than a ring of a few hundred events would hold.
 #[test]
 fn five_thousand_copies_are_under_way_at_once() {
     const COUNT: usize = 5000;
@@ -204,7 +204,7 @@ fn a_dropped_completion_waits() {
     }
 }
 
-/// `cudaMemcpy` from pageable memory returns before it is done, and so do `cudaMemset` and copies within a device: a
+/// `cudaMemcpy` from pageable memory, `cudaMemset` and copies within a device return before they are complete. A
 /// program that calls them and then sends must be right.
 #[test]
 fn copies_come_after_the_default_streams_work() {
@@ -283,7 +283,7 @@ fn between_two_devices() {
         eprintln!("skipped between_two_devices: there is one device");
         return;
     }
-    // The driver itself copies to no pool or virtual memory of another device that did not grant access.
+    // The driver itself refuses copies to pool or virtual memory of another device without granted access.
     for (kind, to) in ON_DEVICE.into_iter().flat_map(|kind| ON_DEVICE.map(|to| (kind, to))) {
         for len in [5, 9 << 20] {
             let bytes = pattern(len, 8);
@@ -299,9 +299,9 @@ fn between_two_devices() {
     }
 }
 
-/// Two parts of a program may each have opened the devices.
+/// Two parts of a program may each open the devices.
 #[test]
-fn a_location_serves_wherever_it_was_found() {
+fn a_location_is_valid_for_all_devices_handles() {
     let (here, there) = (devices(), devices());
     let bytes = pattern(1000, 9);
     let mut buffer = buffer(&here, BufferKind::Device, bytes.len());

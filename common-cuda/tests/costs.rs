@@ -1,5 +1,5 @@
-//! What copies cost: measured once, kept in a file, believed if it is one of ours, and decided by. On a real driver what
-//! needs injected faults skips.
+//! Costs of copies: they are measured once, stored in a file, checked when read, and used for decisions. On a real
+//! driver tests with injected faults are skipped.
 
 mod common;
 #[path = "common/measuring.rs"]
@@ -17,13 +17,13 @@ use measuring::{DEVICE, Folder, first_use, held, known, measured, measuring_thre
 fn costs_are_measured_in_the_background_and_kept() {
     isolated("costs_are_measured_in_the_background_and_kept", &[("SIM_CUDA_DELAY_US", "1")], || {
         let mut before = None;
-        // What the driver itself makes at first use, of either device, it has made after the first round.
+        // After the first round the driver has created everything that it creates at the first use of either device.
         for round in 0..3 {
             let folder = Folder::new(&format!("measured-{round}"));
             let _ = folder.measure();
-            assert!(!folder.0.exists(), "nothing is done before a device is used");
+            assert!(!folder.0.exists(), "nothing may happen before a device is used");
             let (devices, buffer, costs) = measured(&folder);
-            until("the thread has ended", || measuring_threads() == 0);
+            until("the thread ends", || measuring_threads() == 0);
             for row in [costs.to_host, costs.from_host, costs.within] {
                 assert!(row.figure().is_some(), "{costs:?}");
             }
@@ -38,11 +38,11 @@ fn costs_are_measured_in_the_background_and_kept() {
             assert!(measured.ends_with(" ms") && measured.contains('T'), "{measured}");
             drop((buffer, devices));
 
-            // Now it is known at once, of the very same figures, and nothing is made for it.
+            // The second process reads the same figures at once, and creates nothing.
             let made = app().calls(c"cuMemCreate");
             let again = devices_with(&["device_costs=cached", &folder.set()]);
             let buffer = first_use(&again, DEVICE);
-            let read = again.costs().of(DEVICE).cloned().expect("it was read when the buffer was met");
+            let read = again.costs().of(DEVICE).cloned().expect("the file is read at the first use of the buffer");
             let latency = |costs: &DeviceCosts| costs.to_host.figure().unwrap().latency;
             assert_eq!(latency(&read), latency(&costs));
             assert_eq!(app().calls(c"cuMemCreate"), made);
@@ -52,10 +52,10 @@ fn costs_are_measured_in_the_background_and_kept() {
     });
 }
 
-/// A process that uses no device asks nobody and makes nothing, also where it has one.
+/// A process that uses no device queries and creates nothing, even if it has one.
 #[test]
-fn without_a_device_in_use_nothing_is_done() {
-    isolated("without_a_device_in_use_nothing_is_done", &[], || {
+fn nothing_is_measured_without_a_device_in_use() {
+    isolated("nothing_is_measured_without_a_device_in_use", &[], || {
         let folder = Folder::new("idle");
         let before = threads();
         let devices = folder.measure();
@@ -63,7 +63,7 @@ fn without_a_device_in_use_nothing_is_done() {
         assert!(!devices.classify(bytes.as_ptr(), bytes.len()).on_device());
         drop(devices);
         assert!(!folder.0.exists());
-        // A real driver has threads of its own.
+        // A real driver has its own threads.
         assert!(!app().simulated() || threads() == before);
         for name in [c"cuMemCreate", c"cuStreamCreate", c"cuDeviceGetUuid", c"cuMemHostRegister"] {
             assert!(app().calls(name).is_none_or(|calls| calls == 0), "{name:?}");
@@ -72,17 +72,18 @@ fn without_a_device_in_use_nothing_is_done() {
 }
 
 #[test]
-fn nothing_is_measured_unless_it_is_wanted() {
-    isolated_each("nothing_is_measured_unless_it_is_wanted", &[&[], &[("HOME", "")], &[]], |case| {
+fn nothing_is_measured_unless_enabled() {
+    isolated_each("nothing_is_measured_unless_enabled", &[&[], &[("HOME", "")], &[]], |case| {
         let folder = Folder::new("unwanted");
         let set = folder.set();
         let assignments: &[&str] = match case {
             0 => &["device_costs=default", &set],
-            // No place, or, on the simulated driver, none that is named: nothing of it goes into a home.
+            // There is no folder. Or the driver is simulated and the folder is not named, and nothing may go into a
+            // user's folder.
             1 => &["device_costs=measure"],
             _ => &["device_costs=cached", &set],
         };
-        if case == 1 && !on_simulated_driver("nothing_is_measured_unless_it_is_wanted") {
+        if case == 1 && !on_simulated_driver("nothing_is_measured_unless_enabled") {
             return;
         }
         let devices = devices_with(assignments);
@@ -95,7 +96,7 @@ fn nothing_is_measured_unless_it_is_wanted() {
     });
 }
 
-/// Writes the file of the first device anew, as `change` has its text.
+/// Rewrites the file of the first device, as `change` returns its text.
 fn changed(folder: &Folder, change: impl FnOnce(String) -> String) -> PathBuf {
     let (devices, ..) = measured(folder);
     let reports = devices.report_costs(&[]).unwrap();
@@ -105,10 +106,10 @@ fn changed(folder: &Folder, change: impl FnOnce(String) -> String) -> PathBuf {
     path.clone()
 }
 
-/// Has a row of a file say this.
+/// Replaces a row of a file.
 fn with_row(text: String, name: &str, row: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with(&format!("{name} ")) && *line != "end");
-    // Before the peers, whose own rows follow them.
+    // Insert before the peers, whose own rows follow them.
     let (peers, alone): (Vec<_>, Vec<_>) =
         lines.partition(|line| ["peer ", "push ", "pull "].iter().any(|name| line.starts_with(name)));
     let own = (!["push", "pull"].contains(&name)).then(|| format!("{name} {row}"));
@@ -120,7 +121,7 @@ fn with_row(text: String, name: &str, row: &str) -> String {
     lines.join("\n") + "\nend\n"
 }
 
-/// Copies so many pieces of 64 bytes as if between two devices; whether a kernel made them.
+/// Copies this many pieces of 64 bytes as if between two devices. Returns whether a kernel made the copies.
 fn by_kernel(devices: &Devices, copies: usize) -> bool {
     let buffer = first_use(devices, DEVICE);
     until("kernels are loaded", || devices.kernels(&buffer.location()));
@@ -140,14 +141,14 @@ fn by_kernel(devices: &Devices, copies: usize) -> bool {
 }
 
 #[test]
-fn the_file_decides_who_copies_unless_a_parameter_does() {
-    const TEST: &str = "the_file_decides_who_copies_unless_a_parameter_does";
+fn costs_in_the_file_decide_unless_a_parameter_is_set() {
+    const TEST: &str = "costs_in_the_file_decide_unless_a_parameter_is_set";
     isolated(TEST, &[], || {
         if !on_simulated_driver(TEST) {
             return;
         }
         let folder = Folder::new("decides");
-        // As if kernels were very slow, and as if they were very fast.
+        // Made-up figures for very slow and very fast kernels.
         for (kernel, few, many) in [("900.000 us 1.000 GB/s", false, false), ("0.100 us 900.000 GB/s", true, true)] {
             changed(&folder, |text| {
                 let text = with_row(with_row(text, "kernel", kernel), "several", "1.000 us");
@@ -172,12 +173,12 @@ fn unusable_cost_files_are_measured_again_with_one_warning() {
         for _ in 0..2 {
             let cached = devices_with(&["device_costs=cached", &folder.set()]);
             let _buffer = first_use(&cached, DEVICE);
-            assert_eq!(cached.costs().of(DEVICE), Some(&DeviceCosts::default()), "the estimates hold");
+            assert_eq!(cached.costs().of(DEVICE), Some(&DeviceCosts::default()), "the estimates apply");
         }
         let devices = folder.measure();
         let _buffer = first_use(&devices, DEVICE);
         assert!(known(&devices).to_host.figure().is_some());
-        until("it is a file of ours again", || {
+        until("the file is valid again", || {
             matches!(devices.report_costs(&[]).unwrap()[0].origin, CostOrigin::File { .. })
         });
         let warnings: Vec<_> = log.lock().unwrap().iter().filter(|line| line.starts_with("WARN")).cloned().collect();
@@ -186,7 +187,7 @@ fn unusable_cost_files_are_measured_again_with_one_warning() {
     });
 }
 
-/// Whatever the driver refuses leaves estimates, and the next messages as they were.
+/// If the driver refuses an operation, the estimates apply and messages still work.
 #[test]
 fn refused_operations_keep_their_estimate() {
     const TEST: &str = "refused_operations_keep_their_estimate";
@@ -216,7 +217,7 @@ fn refused_operations_keep_their_estimate() {
         };
         match case {
             0 | 2 | 3 | 7 => assert_eq!((costs.to_host, costs.within), (Known::Refused, Known::Refused), "{costs:?}"),
-            // Another time there may be memory.
+            // Memory may be available later.
             1 => assert_eq!(costs, DeviceCosts::default()),
             4 => assert!(costs.to_host == Known::Refused && costs.within.figure().is_some(), "{costs:?}"),
             5 => {
@@ -225,8 +226,8 @@ fn refused_operations_keep_their_estimate() {
             }
             _ => assert!(costs.kernel == Known::Refused && costs.to_host.figure().is_some(), "{costs:?}"),
         }
-        assert_eq!(devices.report_costs(&[]).unwrap()[0].costs, costs, "it is shown as refused");
-        // It is not kept, since another container may be allowed it, and tried again.
+        assert_eq!(devices.report_costs(&[]).unwrap()[0].costs, costs, "the report must show the refusal");
+        // Refusals are not stored, because another container may be allowed the operation. They are tried again.
         let kept: Vec<String> = folder.files().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
         assert!(kept.iter().all(|text| !text.contains("refused")), "{kept:?}");
         assert_eq!(kept.is_empty(), matches!(case, 0..=3 | 7), "{kept:?}");
@@ -234,7 +235,7 @@ fn refused_operations_keep_their_estimate() {
         let again = folder.measure();
         let _buffer = first_use(&again, DEVICE);
         if case < 7 {
-            until("it is tried again", || app().calls(c"cuMemCreate").unwrap() > made);
+            until("the operation is tried again", || app().calls(c"cuMemCreate").unwrap() > made);
         }
         let bytes = pattern(1 << 20, 3);
         buffer.copy_from_host(0, &bytes).unwrap();
@@ -245,11 +246,11 @@ fn refused_operations_keep_their_estimate() {
     });
 }
 
-/// A stream that synchronises with the default stream captures all the while: that capture is left alone, nothing is
-/// measured, and no message waits.
+/// A stream that synchronises with the default stream captures. The capture stays valid, nothing is measured, and no
+/// message waits.
 #[test]
-fn while_a_stream_is_captured_nothing_is_measured() {
-    isolated("while_a_stream_is_captured_nothing_is_measured", &[], || {
+fn nothing_is_measured_during_a_capture() {
+    isolated("nothing_is_measured_during_a_capture", &[], || {
         let folder = Folder::new("capture");
         let app = app();
         app.use_device(0);
@@ -259,7 +260,7 @@ fn while_a_stream_is_captured_nothing_is_measured() {
         let devices = folder.measure();
         let made = app.calls(c"cuMemCreate");
         std::thread::scope(|threads| {
-            // A thread that captures cannot send.
+            // A capturing thread cannot send.
             let other = threads.spawn(|| {
                 let at = devices.classify(std::ptr::with_exposed_provenance(address as usize), 1 << 20);
                 assert!(at.on_device());
@@ -272,16 +273,17 @@ fn while_a_stream_is_captured_nothing_is_measured() {
         });
         assert_eq!(app.calls(c"cuMemCreate"), made);
         let mut graph = 0;
-        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
-        // Then there is a moment.
+        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture is still valid");
+        // After the capture the measurement can start.
         assert!(known(&devices).to_host.figure().is_some());
     });
 }
 
-/// Of a context that the program may destroy at any moment nothing is measured; a primary one is kept until that is over.
+/// The program may destroy an ordinary context at any moment, so it is never used for measurements. A primary context
+/// stays active until they end.
 #[test]
-fn contexts_go_while_costs_are_measured() {
-    isolated("contexts_go_while_costs_are_measured", &[("SIM_CUDA_DELAY_US", "100")], || {
+fn contexts_may_be_destroyed_during_a_measurement() {
+    isolated("contexts_may_be_destroyed_during_a_measurement", &[("SIM_CUDA_DELAY_US", "100")], || {
         let app = app();
         let meet = |devices: &Devices| {
             let address = app.malloc(1 << 20);
@@ -304,12 +306,12 @@ fn contexts_go_while_costs_are_measured() {
             app.cuCtxSetCurrent(0).unwrap();
             app.cuDevicePrimaryCtxRelease(0).unwrap();
             drop(devices);
-            assert!(!app.primary_active(0), "we keep it no longer");
+            assert!(!app.primary_active(0), "the reference must be released");
         }
     });
 }
 
-/// A thread that measures ends with the devices, whatever it waits for.
+/// A measuring thread ends with the devices, whatever it waits for.
 #[test]
 fn no_thread_outlives_the_devices() {
     isolated("no_thread_outlives_the_devices", &[], || {
@@ -335,21 +337,21 @@ fn no_thread_outlives_the_devices() {
                 assert_eq!(measuring_threads(), 0, "captured: {captured}");
                 begun.elapsed()
             };
-            // Sooner than the thread would have given up; a busy machine does not disturb all of many.
+            // The thread must end before its own time limit. On a busy machine some of many attempts may be slow.
             assert!((0..20).map(end).any(|took| took < Duration::from_secs(1)), "captured: {captured}");
             if captured {
                 assert_eq!(threads(), before);
                 let mut graph = 0;
-                app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
+                app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture is still valid");
             }
         }
     });
 }
 
-/// Ranks of a node that begin at the same time write one file, and all of them know in the end what is in it.
+/// Ranks of a node that start at the same time write one file, and all of them use its content in the end.
 #[test]
-fn of_processes_that_begin_together_one_measures() {
-    const TEST: &str = "of_processes_that_begin_together_one_measures";
+fn only_one_of_several_processes_measures() {
+    const TEST: &str = "only_one_of_several_processes_measures";
     const RANK: &str = "CABLEWAY_TEST_RANK";
     if let Some(folder) = std::env::var_os(RANK) {
         let devices = devices_with(&["device_costs=measure", &format!("device_costs_folder={}", folder.display())]);
@@ -381,5 +383,5 @@ fn of_processes_that_begin_together_one_measures() {
         let measured = figures.iter().filter(|line| !line.ends_with("Some(0)")).count();
         assert!(measured >= 1, "{said:?}");
     }
-    assert_eq!(folder.files().len(), 1, "one file, and nothing left behind");
+    assert_eq!(folder.files().len(), 1, "one file and no temporary ones");
 }

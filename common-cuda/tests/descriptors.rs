@@ -1,16 +1,16 @@
-//! Memory of virtual memory management, passed by file descriptor. The driver lets a process import what it exported
-//! itself, so that one process is both sides here.
+//! Memory of virtual memory management, passed by file descriptor. The driver lets a process import its own exports, so
+//! one process acts as owner and importer here.
 
 mod common;
 #[path = "common/sides.rs"]
 mod sides;
 
-use cableway_common_cuda::{Answer, BufferKind, ExportKind, MOST_PIECES, Mapped, Reach, Wanted};
+use cableway_common_cuda::{Answer, BufferKind, DescriptorRequest, ExportKind, MOST_PIECES, Mapped, Reach};
 use common::{app, collect_log, isolated, isolated_each, on_simulated_driver, pattern};
 use sides::{Addresses, IMPORTER, LEN, OWNER, PIECE, Sides};
 
 #[test]
-fn it_is_mapped_once_its_owner_has_given_a_descriptor() {
+fn memory_is_mapped_after_its_owner_sends_a_descriptor() {
     let sides = Sides::new();
     let mine = sides.buffer(BufferKind::Vmm, &pattern(LEN, 1));
     let at = mine.location();
@@ -29,35 +29,38 @@ fn it_is_mapped_once_its_owner_has_given_a_descriptor() {
     assert_eq!(sides.devices.mappings().take().0, 1);
     sides.imports.forget(OWNER, exported.buffer_id);
     assert_eq!(sides.imports.open(), (0, 0));
-    assert!(sides.read(mapped.address(5000), 1000) == written, "as long as somebody uses the mapping");
+    assert!(sides.read(mapped.address(5000), 1000) == written, "a mapping must stay while it is used");
 }
 
 #[test]
-fn only_what_was_told_is_given() {
+fn descriptors_are_sent_only_for_exports_of_the_peer() {
     let sides = Sides::new();
     let (mine, legacy) = (sides.buffer(BufferKind::Vmm, &[1; LEN]), sides.buffer(BufferKind::Device, &[1; LEN]));
     let exported = sides.export(mine.as_device_ptr(), LEN).unwrap();
-    let wanted = Wanted::of(&exported);
-    assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Given(_)));
-    assert!(matches!(sides.exports.answer(&wanted, IMPORTER + 1), Answer::Gone), "was told of nothing");
+    let wanted = DescriptorRequest::of(&exported);
+    assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Descriptors(_)));
+    assert!(
+        matches!(sides.exports.answer(&wanted, IMPORTER + 1), Answer::Gone),
+        "a process without an export must get nothing"
+    );
     for wrong in [
-        Wanted { buffer_id: wanted.buffer_id + 1, ..wanted },
-        Wanted { base: wanted.base + 1, ..wanted },
-        Wanted { len: wanted.len + 1, ..wanted },
-        Wanted::of(&sides.export(legacy.as_device_ptr(), LEN).unwrap()),
+        DescriptorRequest { buffer_id: wanted.buffer_id + 1, ..wanted },
+        DescriptorRequest { base: wanted.base + 1, ..wanted },
+        DescriptorRequest { len: wanted.len + 1, ..wanted },
+        DescriptorRequest::of(&sides.export(legacy.as_device_ptr(), LEN).unwrap()),
     ] {
         assert!(matches!(sides.exports.answer(&wrong, IMPORTER), Answer::Gone), "{wrong:?}");
     }
     sides.exports.forget_peer(IMPORTER);
-    assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Gone), "is told anew");
+    assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Gone), "a forgotten peer must get nothing");
 }
 
 #[test]
-fn importers_are_told_of_freed_memory() {
+fn importers_are_notified_of_freed_memory() {
     let sides = Sides::new();
     let (first, second) = (sides.buffer(BufferKind::Vmm, &[1; LEN]), sides.buffer(BufferKind::Device, &[1; LEN]));
     let ids = [&first, &second].map(|buffer| sides.export(buffer.as_device_ptr(), LEN).unwrap().buffer_id);
-    sides.exports.tell_gone(|_, id| panic!("{id} is still there"));
+    sides.exports.tell_gone(|_, id| panic!("{id} still exists"));
     drop(first);
     let mut said = Vec::new();
     let mut tell = |heard: bool| {
@@ -69,9 +72,9 @@ fn importers_are_told_of_freed_memory() {
     tell(false);
     tell(true);
     tell(true);
-    assert_eq!(said, [(IMPORTER, ids[0]); 2], "until it was heard");
+    assert_eq!(said, [(IMPORTER, ids[0]); 2], "reports repeat until they are delivered");
     drop(second);
-    assert_eq!(sides.exports.gone(IMPORTER), None, "not looked for");
+    assert_eq!(sides.exports.gone(IMPORTER), None, "the freed memory was not searched for yet");
     sides.exports.tell_gone(|_, id| id == ids[1]);
     assert_eq!(sides.exports.gone(IMPORTER), None, "heard");
 }
@@ -87,26 +90,29 @@ fn memory_remapped_at_an_address_is_not_confused_with_the_old() {
     for round in 0..6 {
         let at = addresses.map(round);
         let exported = sides.export(at, PIECE).unwrap();
-        assert!(!ids.contains(&exported.buffer_id), "the number of an earlier mapping");
+        assert!(!ids.contains(&exported.buffer_id), "ids must not be reused");
         ids.push(exported.buffer_id);
         if round % 3 == 2 {
-            // It goes while its owner is asked.
+            // The memory is freed while the request is in flight.
             let wanted = sides.want(&exported, &into.location());
             addresses.unmap();
-            assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Gone), "nothing is there");
+            assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Gone), "the memory was freed");
             addresses.map(100);
             let answer = sides.exports.answer(&wanted, IMPORTER);
-            assert!(matches!(answer, Answer::Gone), "another is there");
+            assert!(matches!(answer, Answer::Gone), "other memory is there");
             sides.imports.supply(OWNER, &wanted, answer);
             assert!(!matches!(sides.reach(&exported, &into.location()), Reach::Mapped(_)));
         } else {
             let mapped = sides.map(&exported, &into.location());
-            assert_eq!(sides.imports.open().0, 1, "the one before was closed");
+            assert_eq!(sides.imports.open().0, 1, "the old mapping must be closed");
             kept.push((round, mapped));
         }
         addresses.unmap();
         for (round, mapped) in &kept {
-            assert!(sides.read(mapped.address(0), PIECE).iter().all(|byte| byte == round), "of round {round}");
+            assert!(
+                sides.read(mapped.address(0), PIECE).iter().all(|byte| byte == round),
+                "wrong data in round {round}"
+            );
         }
     }
     let mut told = Vec::new();
@@ -150,13 +156,13 @@ fn adjacent_pieces_are_mapped_side_by_side() {
     let mut now = vec![0; 2000];
     mine.copy_to_host(2 * PIECE - 1000, &mut now).unwrap();
     assert!(now == written, "the owner's own memory");
-    // What lies in it has its name; what lies in one piece, or further, does not.
+    // A buffer within the run has the run's number. A buffer in one piece or beyond the run has not.
     assert_eq!(sides.export(at(2 * PIECE - 1), 2), Some(exported));
     assert!(matches!(sides.reach(&exported, &mine.location()), Reach::Mapped(_)));
     let whole = sides.export(at(0), 5 * PIECE).unwrap();
     assert_ne!(whole.buffer_id, exported.buffer_id);
     assert_ne!(sides.export(at(2 * PIECE), 2).unwrap().buffer_id, exported.buffer_id);
-    // All of them are there at the same time.
+    // All of them exist at the same time.
     sides.map(&whole, &mine.location());
     assert!(matches!(sides.reach(&exported, &mine.location()), Reach::Mapped(_)), "they overlap");
     assert_eq!(sides.imports.open(), (2, 8 * PIECE as u64));
@@ -195,21 +201,21 @@ fn a_piece_that_is_mapped_anew_is_never_reached_by_an_old_run() {
     };
     assert_eq!(seen(&old, 0, 4), [0, 1, 2, 3]);
     part(2).unmap();
-    assert_eq!(sides.export(at(0), 4 * PIECE), None, "not all of it is there");
-    // The ends still are, and reached by the same mapping until somebody looks for what is no more.
+    assert_eq!(sides.export(at(0), 4 * PIECE), None, "a part of the memory is missing");
+    // The ends still exist, and the same mapping serves them until the freed piece is found.
     assert_eq!(sides.export(at(0), PIECE + 1).unwrap().buffer_id, first.buffer_id);
     part(2).map(7);
     let second = sides.export(at(0), 4 * PIECE).unwrap();
     assert_ne!(second.buffer_id, first.buffer_id);
-    let wanted = Wanted::of(&first);
-    assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Gone), "a part of it is");
+    let wanted = DescriptorRequest::of(&first);
+    assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Gone), "a part of the run was freed");
     let new = sides.map(&second, &into.location());
     assert_eq!((seen(&new, 0, 4), seen(&old, 0, 4)), (vec![0, 1, 7, 3], vec![0, 1, 2, 3]));
-    assert_eq!(sides.imports.open().0, 1, "the one before was closed");
+    assert_eq!(sides.imports.open().0, 1, "the old mapping must be closed");
     assert_eq!(sides.exports.gone(IMPORTER), Some(first.buffer_id));
-    // It goes while its owner is asked.
+    // The memory is freed while the request is in flight.
     let third = sides.export(at(1), 2 * PIECE).unwrap();
-    assert_eq!(third, second, "a part of what is known");
+    assert_eq!(third, second, "the buffer is a part of a known run");
     let also = sides.imports_of_another_peer(&second, &into.location());
     part(3).unmap();
     assert!(matches!(sides.exports.answer(&also, IMPORTER), Answer::Gone));
@@ -267,12 +273,12 @@ fn descriptors_are_as_many_as_before() {
             let exported = sides.export(mine.as_device_ptr(), len).unwrap();
             let mapped = sides.map(&exported, &mine.location());
             assert!(sides.read(mapped.address(0), len) == pattern(len, round));
-            // What was freed before is known by now.
+            // Memory freed earlier has been found by now.
             sides.exports.tell_gone(|_, gone| {
                 sides.imports.forget(OWNER, gone);
                 true
             });
-            assert!(sides.imports.open().0 <= 2, "mappings of what is no more");
+            assert!(sides.imports.open().0 <= 2, "mappings of freed memory must be closed");
             match round {
                 10 => before = count(),
                 99 => assert!(count() <= before + 2, "{} descriptors where there were {before}", count()),
@@ -305,11 +311,11 @@ fn driver_refusals_cause_one_warning() {
             let answer = sides.exports.answer(&wanted, IMPORTER);
             assert_eq!(matches!(answer, Answer::Refused), case == 0, "{answer:?}");
             sides.imports.supply(OWNER, &wanted, answer);
-            // The third fault is of one call, which the sixth import makes.
+            // The third fault affects one call, which the sixth import makes.
             let refused = matches!(sides.reach(&exported, &mine.location()), Reach::Refused);
             assert_eq!(refused, case < 2 || round == 5, "case {case}, round {round}");
         }
-        // An owner that refuses one allocation may have others.
+        // If the owner refuses one allocation, it may still export others.
         assert_eq!(sides.imports.refuses(OWNER, ExportKind::Descriptor), case == 1);
         assert_eq!(sides.imports.given_up(OWNER), case == 1);
         assert!(!sides.imports.refuses(OWNER, ExportKind::Legacy));

@@ -1,4 +1,4 @@
-//! Device memory for network devices.
+//! Device memory for NICs.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn buffer(devices: &Devices, len: usize) -> DeviceBuffer {
 }
 
 #[test]
-fn an_allocation_is_known_by_what_no_other_has() {
+fn an_allocation_has_a_unique_id() {
     let devices = devices();
     let len = 3 << 20;
     let first = buffer(&devices, len);
@@ -47,8 +47,8 @@ fn missing_driver_functions_are_reported() {
 }
 
 #[test]
-fn the_simulated_driver_grants_what_it_is_told_to() {
-    const TEST: &str = "the_simulated_driver_grants_what_it_is_told_to";
+fn the_simulated_driver_supports_what_it_is_configured_for() {
+    const TEST: &str = "the_simulated_driver_supports_what_it_is_configured_for";
     if !on_simulated_driver(TEST) {
         return;
     }
@@ -82,7 +82,7 @@ fn the_simulated_driver_grants_what_it_is_told_to() {
             _ => assert!(made.is_err()),
         }
         if case == 2 {
-            // Anybody may look.
+            // The CPU can read memory that this driver shares with NICs.
             memory.copy_from_host(0, &[7; PAGE + 1]).unwrap();
             // SAFETY: the simulated driver maps it for us, and the copy is over.
             assert_eq!(unsafe { address.add(PAGE).read_volatile() }, 7);

@@ -1,4 +1,4 @@
-//! What is told about the driver and its devices.
+//! Tests of the facts about the driver and its devices.
 
 mod common;
 
@@ -30,13 +30,13 @@ fn devices_are_described() {
 }
 
 #[test]
-fn a_device_that_is_not_there() {
+fn a_missing_device_is_an_error() {
     let error = devices().uuid(DeviceIndex(1000)).unwrap_err();
     assert!(error.to_string().contains("device 1000"), "{error}");
 }
 
 #[test]
-fn without_a_driver_everything_says_so() {
+fn calls_without_a_driver_fail_with_the_reason() {
     let none = Devices::none();
     assert!(!none.present());
     for error in [

@@ -1,4 +1,4 @@
-//! Registered host memory, bounce buffers, and what happens where the driver refuses.
+//! Registered host memory, bounce buffers, and refusals by the driver.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{app, devices, devices_with, isolated, isolated_each, pattern};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 
-/// One copy there and back, so that a device is in use.
+/// Makes one copy in each direction, so that a device is in use.
 fn use_a_device(devices: &Devices) {
     let bytes = pattern(5000, 1);
     let mut got = vec![0; bytes.len()];
@@ -32,7 +32,7 @@ fn memory_is_registered_with_the_first_copy_and_unregistered_by_dropping() {
     use_a_device(&devices);
     assert!(registration.registered());
     assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()).class, MemoryClass::Pinned);
-    // One that comes later waits for the next copy.
+    // A later range waits for the next copy.
     let mut more = vec![0_u8; 1 << 20];
     // SAFETY: as above.
     let later = unsafe { devices.register_host(more.as_mut_ptr(), more.len()) };
@@ -65,7 +65,7 @@ fn one_registration_serves_every_device() {
 }
 
 #[test]
-fn ranges_that_overlap_or_are_registered_already() {
+fn overlapping_and_foreign_registrations_are_accepted() {
     let (app, devices) = (app(), devices());
     app.use_device(0);
     let mut bytes = vec![0_u8; 3 << 20];
@@ -80,7 +80,7 @@ fn ranges_that_overlap_or_are_registered_already() {
     assert_eq!(
         devices.classify(bytes.as_ptr(), half).class,
         MemoryClass::Pinned,
-        "the program's own registration is the program's"
+        "the program's own registration must stay"
     );
     app.cuMemHostUnregister(bytes.as_mut_ptr().cast()).unwrap();
 }
@@ -97,7 +97,7 @@ fn a_parameter_leaves_memory_unregistered() {
 }
 
 #[test]
-fn a_pool_grows_to_its_bound_and_takes_back() {
+fn a_pool_grows_to_its_limit_and_reuses_buffers() {
     for devices in [devices(), Devices::none()] {
         let pool = BouncePool::new(&devices, 5000, 11);
         assert_eq!(pool.chunk_size(), 8192);
@@ -116,7 +116,7 @@ fn a_pool_grows_to_its_bound_and_takes_back() {
         drop(taken.pop());
         let again = pool.take().unwrap();
         assert!(pool.take().is_none());
-        // Buffers outlive the pool's own handle.
+        // Buffers may outlive the pool's handle.
         drop(pool);
         assert_eq!(again.len(), 8192);
     }
@@ -132,7 +132,7 @@ fn bounce_buffers_are_registered() {
     assert_eq!(devices.classify(first.as_ptr(), first.len()).class, MemoryClass::Pinned);
 }
 
-/// Each fault downgrades: the bytes arrive all the same.
+/// After each fault a slower path is used, and the bytes arrive.
 #[test]
 fn copies_succeed_without_refused_features() {
     let test = "copies_succeed_without_refused_features";
@@ -181,7 +181,7 @@ fn failures_of_required_calls_are_errors() {
     });
 }
 
-/// Without device memory for streams, copies use the default stream. A capture that forbids this is left alone.
+/// Without device memory for streams, copies use the default stream. A capture that forbids this stays valid.
 #[test]
 fn first_copies_succeed_without_free_device_memory() {
     let test = "first_copies_succeed_without_free_device_memory";
@@ -220,7 +220,7 @@ fn first_copies_succeed_without_free_device_memory() {
         let error = during.unwrap_err().to_string();
         assert!(error.contains("end the capture first"), "{error}");
         let mut graph = 0;
-        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
+        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture is still valid");
         app.cuGraphDestroy(graph).unwrap();
         copy(300_000, 4).unwrap();
         app.cuMemFree(allocated).unwrap();
@@ -229,7 +229,7 @@ fn first_copies_succeed_without_free_device_memory() {
     });
 }
 
-/// Copies that were issued before one was refused are over when the error is told.
+/// Copies that were issued before a refused one are complete when the error is returned.
 #[test]
 fn a_batch_that_fails_half_way_leaves_nothing_under_way() {
     let test = "a_batch_that_fails_half_way_leaves_nothing_under_way";

@@ -1,4 +1,4 @@
-//! Allocations of one process mapped by another.
+//! Memory of one process, mapped by another.
 
 mod common;
 
@@ -14,7 +14,7 @@ const OTHER: &str = "CABLEWAY_TEST_OTHER_PROCESS";
 fn buffer(devices: &Devices, device: u32, kind: BufferKind, bytes: &[u8]) -> DeviceBuffer {
     let mut buffer = DeviceBuffer::new(devices, DeviceIndex(device), kind, bytes.len()).unwrap();
     buffer.copy_from_host(0, bytes).unwrap();
-    // The bytes may be on their way still, and no order of this process's streams holds for another process.
+    // The bytes may still be in transit, and no stream order of this process holds for another process.
     devices.default_stream(&buffer.location()).unwrap().wait().unwrap();
     buffer
 }
@@ -23,7 +23,7 @@ fn export(exports: &Exports, buffer: &DeviceBuffer, peer: u32) -> Option<Exporte
     exports.export(&buffer.location(), buffer.as_device_ptr(), buffer.len(), peer)
 }
 
-/// As it is told to another process of these tests: kind, device, base, length, id, handle.
+/// Formats an export for another process of these tests: kind, device, base, length, id, handle.
 fn to_text(exported: &Exported) -> String {
     let numbers = [exported.base, exported.len, exported.buffer_id].map(u64::to_le_bytes).concat();
     let bytes = [&exported.device[..], &numbers, &exported.handle].concat();
@@ -45,7 +45,7 @@ fn from_text(text: &str) -> Exported {
     }
 }
 
-/// Runs the calling test again in another process, which is told of these allocations.
+/// Runs the calling test in another process, and passes these exports to it.
 fn other_process(test: &str, exported: &[Exported]) {
     let words = exported.iter().map(to_text).collect::<Vec<_>>().join(" ");
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -59,7 +59,7 @@ fn other_process(test: &str, exported: &[Exported]) {
     );
 }
 
-/// What the first process told, if this is the other one.
+/// Returns the exports that the first process passed, if this is the other process.
 fn told() -> Option<Vec<Exported>> {
     Some(std::env::var(OTHER).ok()?.split(' ').map(from_text).collect())
 }
@@ -73,18 +73,18 @@ fn imports(devices: &Devices, assignments: &[&str]) -> Imports {
 }
 
 #[test]
-fn another_process_reads_and_writes_it_once_it_is_met_again() {
+fn memory_is_mapped_and_accessed_at_its_second_use() {
     let devices = devices();
     let mine = buffer(&devices, 0, BufferKind::Device, &pattern(LEN, 1));
     let Some(told) = told() else {
         let exports = Exports::new(&devices, 10);
         let exported = export(&exports, &mine, 1).unwrap();
-        assert_eq!(export(&exports, &mine, 2), Some(exported), "of the allocation, whoever asks");
+        assert_eq!(export(&exports, &mine, 2), Some(exported), "every peer must get the same export");
         // SAFETY: within the buffer.
         let part = unsafe { mine.as_device_ptr().add(LEN / 2) };
         assert_eq!(exports.export(&mine.location(), part, 10, 1), Some(exported));
         assert_eq!(exports.export(&mine.location(), part, LEN, 1), None, "beyond its end");
-        other_process("another_process_reads_and_writes_it_once_it_is_met_again", &[exported]);
+        other_process("memory_is_mapped_and_accessed_at_its_second_use", &[exported]);
         let mut now = vec![0; LEN];
         mine.copy_to_host(0, &mut now).unwrap();
         let mut expected = pattern(LEN, 1);
@@ -115,13 +115,13 @@ fn another_process_reads_and_writes_it_once_it_is_met_again() {
 }
 
 #[test]
-fn mappings_are_bounded_and_go_with_their_peer() {
+fn mappings_are_bounded_and_end_with_their_peer() {
     let devices = devices();
     let mine: Vec<_> = (0..5).map(|seed| buffer(&devices, 0, BufferKind::Device, &pattern(LEN, seed))).collect();
     let Some(told) = told() else {
         let exports = Exports::new(&devices, 10);
         let exported: Vec<_> = mine.iter().map(|buffer| export(&exports, buffer, 1).unwrap()).collect();
-        return other_process("mappings_are_bounded_and_go_with_their_peer", &exported);
+        return other_process("mappings_are_bounded_and_end_with_their_peer", &exported);
     };
     for (set, most) in [("device_ipc_mappings=2", 2), ("device_ipc_bytes=250000", 2), ("device_ipc_bytes=1", 1)] {
         let imports = imports(&devices, &["device_ipc_open_size=1", set]);
@@ -142,7 +142,7 @@ fn mappings_are_bounded_and_go_with_their_peer() {
     }
 }
 
-/// What is in constant use is not closed for what is used now and then, also where nobody looks it up.
+/// Mappings in constant use are not closed in favour of others, even if they are used without a look-up.
 #[test]
 fn mappings_used_without_a_look_up_stay() {
     let devices = devices();
@@ -166,7 +166,7 @@ fn mappings_used_without_a_look_up_stay() {
             assert_eq!(imports.open().0.min(3), imports.open().0, "the limit holds");
         }
     }
-    // Not used any more, it is closed as another is.
+    // When it is no longer used, it is closed like any other.
     told[1..4].iter().for_each(|exported| drop(reach(exported)));
     assert!(imports.again(&constant).is_none());
 }
@@ -182,11 +182,11 @@ fn freed_allocations_are_reported_and_not_confused_with_later_ones() {
         assert!(!old.contains(&exported.buffer_id));
         old.push(exported.buffer_id);
     }
-    // Beside something else, which the peer may make no use of.
+    // An export next to it, which the peer cannot use.
     assert_eq!([exports.gone(1), exports.gone(1)], [Some(old[0]); 2]);
     let mut told = Vec::new();
     exports.tell_gone(|peer, id| {
-        assert_eq!(peer, 1, "nobody else was told of them");
+        assert_eq!(peer, 1, "no other peer may be notified");
         told.push(id);
         true
     });
@@ -233,7 +233,7 @@ fn unmappable_memory_is_refused_with_one_warning_and_given_up() {
 }
 
 #[test]
-fn others_are_told_of_memory_once_the_default_stream_is_done_with_it() {
+fn default_stream_completes_after_the_programs_work() {
     let devices = devices();
     for round in 0..50 {
         let bytes = pattern(64 << 10, round);

@@ -1,4 +1,4 @@
-//! Copies that kernels make: every byte where it belongs and no other touched, also when jobs are revoked.
+//! Copies by kernels: every byte is right and no other byte changes, even if jobs are revoked.
 
 mod common;
 
@@ -20,10 +20,10 @@ fn filled(devices: &Devices, seed: u64) -> (DeviceBuffer, Vec<u8>) {
     (buffer, bytes)
 }
 
-/// Takes so long only what hangs.
+/// Only a hang takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until kernels are loaded; whether they are.
+/// Waits until kernels are loaded. Returns whether they are.
 fn await_kernels(devices: &Devices, buffer: &DeviceBuffer) -> bool {
     let begun = Instant::now();
     while !devices.kernels(&buffer.location()) {
@@ -41,7 +41,7 @@ fn content(buffer: &DeviceBuffer) -> Vec<u8> {
     bytes
 }
 
-/// Numbers that look random, and are the same each time.
+/// Returns pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -51,7 +51,7 @@ impl Numbers {
     }
 }
 
-/// Batches of plain copies of odd sizes between odd places.
+/// Runs batches of plain copies of odd sizes between unaligned addresses.
 fn many_pieces(devices: &Devices) {
     let mut numbers = Numbers(1);
     for round in 0..12 {
@@ -79,7 +79,7 @@ fn many_pieces(devices: &Devices) {
     }
 }
 
-/// Blocks that no two of which overlap, within `LEN` bytes, with these many bytes in all.
+/// Returns non-overlapping blocks within `LEN` bytes, with this many bytes in total.
 fn sides(total: u64, unit: u64) -> Vec<Strided> {
     let count = total / unit;
     vec![
@@ -117,7 +117,7 @@ fn offsets(side: &Strided) -> Vec<usize> {
     offsets
 }
 
-/// Every shape to every other, whole and cut short.
+/// Copies every shape to every other, whole and truncated.
 fn all_shapes(devices: &Devices) {
     let ((source, from), (mut target, before)) = (filled(devices, 3), filled(devices, 4));
     for (total, unit) in [(9600, 16), (2400, 8), (500, 5), (48_000, 600)] {
@@ -159,11 +159,11 @@ fn kernels_move_every_byte() {
     }
 }
 
-/// Where blocks of threads begin late, jobs are revoked, some of them half done; where the driver refuses, there are
-/// none. Either way every byte is right.
+/// Thread blocks start late, so jobs are revoked, some of them half done. If the driver refuses, there are no kernels.
+/// In all cases every byte is right.
 #[test]
-fn copy_engines_do_what_kernels_do_not() {
-    let test = "copy_engines_do_what_kernels_do_not";
+fn copy_engines_make_copies_that_kernels_cannot() {
+    let test = "copy_engines_make_copies_that_kernels_cannot";
     if !common::on_simulated_driver(test) {
         return;
     }
@@ -188,7 +188,7 @@ fn copy_engines_do_what_kernels_do_not() {
         }
         many_pieces(&devices);
         if delayed {
-            // Each revoked job keeps others from being launched for a while.
+            // Each revoked job prevents others from being launched for a while.
             assert!(launches().unwrap() > 3);
         }
         all_shapes(&devices);
@@ -203,7 +203,7 @@ fn assert_no_kernels(devices: &Devices, buffer: &DeviceBuffer) {
     }
 }
 
-/// Fills a device until a word in host memory is set.
+/// Occupies a device until a word in host memory is set.
 const FILL: &std::ffi::CStr = c"
 .version 6.3
 .target sm_52
@@ -227,8 +227,8 @@ DONE:
 }
 ";
 
-/// Packs stretches of blocks into another device buffer, and unpacks them from there; how many of the batches no kernel
-/// could do. Those are to be over, and the others right in every byte.
+/// Packs ranges of blocks into another device buffer, and unpacks them from there. Returns the number of batches that
+/// no kernel could do. Those must be over, and the others right in every byte.
 fn packed_between(devices: &Devices) -> u32 {
     let blocks: Vec<(i64, u64)> = (0..3000_i64).map(|i| (i * 90 + i % 7, 1 + (i * 37 % 83) as u64)).collect();
     let list = BlockList::new(devices, &blocks).unwrap();
@@ -245,7 +245,7 @@ fn packed_between(devices: &Devices) -> u32 {
             devices.default_stream(&user.location()).unwrap().wait().unwrap();
             let patience = Instant::now();
             while !devices.packs_between(&user.location(), &spread) {
-                // The simulated device works while it is asked something.
+                // The simulated device executes work only when it is queried.
                 devices.ask_default_stream(&user.location()).unwrap();
                 assert!(patience.elapsed() < PATIENCE, "no kernels");
             }
@@ -274,8 +274,8 @@ fn packed_between(devices: &Devices) -> u32 {
 }
 
 #[test]
-fn blocks_of_a_list_are_packed_between_devices_by_kernels_or_not_at_all() {
-    let test = "blocks_of_a_list_are_packed_between_devices_by_kernels_or_not_at_all";
+fn lists_are_packed_between_devices_by_kernels_only() {
+    let test = "lists_are_packed_between_devices_by_kernels_only";
     const CASES: [&[(&str, &str)]; 3] =
         [&[], &[("SIM_CUDA_KERNEL_DELAY_US", "1000")], &[("SIM_CUDA_FAIL", "cuLaunchKernel:1:6")]];
     let cases = if common::on_simulated_driver(test) { &CASES[..] } else { &CASES[..1] };
@@ -289,7 +289,7 @@ fn blocks_of_a_list_are_packed_between_devices_by_kernels_or_not_at_all() {
     });
 }
 
-/// How many batches no kernel could do, where a launch that fails ends the use of kernels.
+/// Returns the number of batches that no kernel could do, where a failed launch ends the use of kernels.
 fn packed_until_kernels_fail(devices: &Devices) -> u32 {
     let (user, _) = filled(devices, 1);
     assert!(await_kernels(devices, &user));
@@ -317,11 +317,11 @@ fn packed_until_kernels_fail(devices: &Devices) -> u32 {
         .sum()
 }
 
-/// As a kernel of the program's would that waits for the message. Between two devices, because within one the driver's
+/// The program may have a kernel that waits for the message. The test uses two devices, because within one the driver's
 /// own copies are kernels, too.
 #[test]
-fn a_kernel_that_fills_the_device_keeps_no_copy_waiting() {
-    let test = "a_kernel_that_fills_the_device_keeps_no_copy_waiting";
+fn no_copy_waits_for_a_kernel_that_fills_the_device() {
+    let test = "no_copy_waits_for_a_kernel_that_fills_the_device";
     let (devices, app) = (devices(), app());
     if app.simulated() || app.device_count() < 2 {
         eprintln!("skipped {test}: it takes two real devices");
@@ -345,12 +345,12 @@ fn a_kernel_that_fills_the_device_keeps_no_copy_waiting() {
         app.cuModuleGetFunction(&raw mut function, module, c"fill".as_ptr()).unwrap();
         let mut argument = word as u64;
         let mut arguments = [(&raw mut argument).cast()];
-        // More than any device holds at a time.
+        // More than any device executes at a time.
         let none = std::ptr::null_mut();
         app.cuLaunchKernel(function, 2000, 1, 1, 1024, 1, 1, 0, stream, arguments.as_mut_ptr(), none).unwrap();
         std::thread::sleep(Duration::from_millis(20));
 
-        // Several, of which the later ones find one in their way that was revoked.
+        // The later ones find a revoked job before them in the stream.
         for round in 0..20 {
             let at = round * 50_000;
             let mut batch = devices.batch(&source.location(), Direction::DeviceToDevice, Order::None).unwrap();
@@ -377,15 +377,15 @@ fn a_kernel_that_fills_the_device_keeps_no_copy_waiting() {
         unsafe { word.write_volatile(1) };
         app.cuStreamSynchronize(stream).unwrap();
         assert!(content(&target)[..1_000_000] == from[..1_000_000]);
-        // With the device free, kernels copy again, and the revoked job leaves all as it is.
+        // When the device is free, kernels copy again, and the revoked job changes nothing.
         assert!(await_kernels(&devices, &source));
         many_pieces(&devices);
     });
 }
 
 #[test]
-fn a_parameter_leaves_all_to_copy_engines() {
-    let test = "a_parameter_leaves_all_to_copy_engines";
+fn a_parameter_disables_kernels() {
+    let test = "a_parameter_disables_kernels";
     const NONE: [&[(&str, &str)]; 2] = [&[], &[]];
     isolated_each(test, &NONE, |case| {
         let devices = devices_with(&[["device_kernels=no", "device_protocols=copy"][case]]);

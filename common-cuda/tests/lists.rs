@@ -1,4 +1,4 @@
-//! Lists of blocks in device memory: used from where they were copied to, right in every byte, bounded, and used anew.
+//! Lists of blocks in device memory: used after they were copied there, right in every byte, bounded, and reused.
 
 mod common;
 
@@ -13,12 +13,12 @@ const LEN: usize = 1 << 20;
 const BLOCKS: i64 = 3000;
 /// `CU_STREAM_WAIT_VALUE_EQ`.
 const EQUAL: c_uint = 1;
-/// The simulated device takes its time.
+/// The simulated device is slow.
 const KERNEL_PATIENCE: &str = "device_kernel_patience=20s";
-/// Takes so long only what hangs.
+/// Only a hang takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is packed, and where to.
+/// The blocks, and the packed bytes.
 struct Ends {
     user: u64,
     run: u64,
@@ -57,7 +57,7 @@ fn list(devices: &Devices, seed: i64) -> List {
     list_of(devices, (0..BLOCKS).map(|i| (i * 90 + i * seed % 7, 1 + (i * 37 % 83) as u64)).collect())
 }
 
-/// One that takes so many bytes itself.
+/// Returns a list that itself takes this many bytes.
 fn list_of_size(devices: &Devices, bytes: usize) -> List {
     let blocks = bytes as i64 / 8 - 1;
     list_of(devices, (0..blocks).map(|i| (i * (LEN as i64 / blocks) + i % 2, 1)).collect())
@@ -68,7 +68,7 @@ fn list_of(devices: &Devices, blocks: Vec<(i64, u64)>) -> List {
     (BlockList::new(devices, &blocks).unwrap(), places)
 }
 
-/// Packs all blocks so many times, with a moment's rest after each.
+/// Packs all blocks this many times, with a pause after each.
 fn pack(devices: &Devices, list: &List, times: usize) {
     pack_between(devices, list, &Ends::new(), times);
 }
@@ -101,21 +101,21 @@ fn calls(name: &std::ffi::CStr) -> i64 {
     app().calls(name).unwrap_or(0)
 }
 
-/// Times that `what` has the driver make memory for lists; of one that counts nothing, none.
+/// Returns how often `what` makes the driver allocate memory for lists; 0 on a driver that counts nothing.
 fn made(what: impl FnOnce()) -> i64 {
     let before = calls(c"cuMemCreate");
     what();
     calls(c"cuMemCreate") - before
 }
 
-/// Whether a list is read on the device, as far as the driver counts.
+/// Checks whether a list is read on the device, on a driver that counts.
 fn is_read_there(devices: &Devices, list: &List, ends: &Ends) -> bool {
     let asked = calls(c"cuMemHostGetDevicePointer");
     pack_between(devices, list, ends, 1);
     calls(c"cuMemHostGetDevicePointer") == asked
 }
 
-/// Whether it is within as many uses as take it there, and the time that the copy takes.
+/// Checks whether enough uses, and the time of a copy, move the list to the device.
 fn comes_there(devices: &Devices, list: &List, ends: &Ends) -> bool {
     let begun = Instant::now();
     while !is_read_there(devices, list, ends) {
@@ -127,14 +127,14 @@ fn comes_there(devices: &Devices, list: &List, ends: &Ends) -> bool {
 }
 
 #[test]
-fn a_list_that_is_used_again_is_read_on_the_device() {
-    let test = "a_list_that_is_used_again_is_read_on_the_device";
+fn a_list_is_copied_to_the_device_at_its_second_use() {
+    let test = "a_list_is_copied_to_the_device_at_its_second_use";
     isolated_each(test, &[&[]], |_| {
         let (devices, ends) = (devices_with(&[KERNEL_PATIENCE]), Ends::new());
         let first = list(&devices, 3);
-        assert_eq!(made(|| pack(&devices, &first, 1)), 0, "once is not again");
+        assert_eq!(made(|| pack(&devices, &first, 1)), 0, "one use must not copy the list");
         assert_eq!(made(|| assert!(comes_there(&devices, &first, &ends))), i64::from(app().simulated()));
-        // What it leaves serves another, and shows that one's blocks.
+        // Its memory is reused for another list, which must have the right blocks.
         drop(first);
         let (second, third) = (list(&devices, 5), list(&devices, 2));
         assert_eq!(made(|| assert!(comes_there(&devices, &second, &ends) && comes_there(&devices, &third, &ends))), 0);
@@ -143,8 +143,8 @@ fn a_list_that_is_used_again_is_read_on_the_device() {
 }
 
 #[test]
-fn a_list_that_finds_no_room_is_read_where_it_is() {
-    let test = "a_list_that_finds_no_room_is_read_where_it_is";
+fn a_list_without_room_is_read_in_host_memory() {
+    let test = "a_list_without_room_is_read_in_host_memory";
     const CASES: [&[(&str, &str)]; 4] =
         [&[], &[], &[("SIM_CUDA_FAIL", "cuMemCreate:2")], &[("SIM_CUDA_FAIL", "cuMemSetAccess:801")]];
     let cases = if common::on_simulated_driver(test) { &CASES[..] } else { &CASES[..2] };
@@ -155,7 +155,7 @@ fn a_list_that_finds_no_room_is_read_where_it_is() {
         let (first, second) = (list(&devices, 3), list(&devices, 5));
         let tried = made(|| {
             pack_between(&devices, &first, &ends, 12);
-            assert!(case != 1 || comes_there(&devices, &first, &ends), "room for one");
+            assert!(case != 1 || comes_there(&devices, &first, &ends), "the first list has room");
             pack_between(&devices, &second, &ends, 12);
         });
         if !app().simulated() {
@@ -165,12 +165,12 @@ fn a_list_that_finds_no_room_is_read_where_it_is() {
         assert_eq!(is_read_there(&devices, &first, &ends), case == 1);
         match case {
             0 | 1 => assert_eq!(tried, case as i64),
-            _ => assert!(tried > 1, "it is tried again"),
+            _ => assert!(tried > 1, "the copy must be tried again"),
         }
     });
 }
 
-/// Whatever their sizes were, what lists leave is room for others.
+/// Memory of freed lists is reused for lists of any size.
 #[test]
 fn memory_of_small_lists_serves_a_large_one() {
     isolated_each("memory_of_small_lists_serves_a_large_one", &[&[]], |_| {
@@ -184,15 +184,15 @@ fn memory_of_small_lists_serves_a_large_one() {
             "there is no room: {made}"
         );
         drop(small);
-        // It is tried less and less often.
+        // Attempts become rarer.
         assert!(comes_there(&devices, &large, &ends));
     });
 }
 
-/// The memory is the device's, and does not go with a context.
+/// The memory belongs to the device, and outlives its context.
 #[test]
-fn contexts_that_go_leave_no_memory_of_lists() {
-    isolated_each("contexts_that_go_leave_no_memory_of_lists", &[&[]], |_| {
+fn memory_of_lists_is_released_with_its_context() {
+    isolated_each("memory_of_lists_is_released_with_its_context", &[&[]], |_| {
         let devices = devices_with(&[KERNEL_PATIENCE]);
         let (app, used) = (app(), list(&devices, 3));
         for _ in 0..4 {
@@ -201,20 +201,20 @@ fn contexts_that_go_leave_no_memory_of_lists() {
             let made = made(|| assert!(comes_there(&devices, &used, &ends)));
             assert!(made == 1 || !app.simulated());
             let kept = calls(c"cuMemMap") - calls(c"cuMemUnmap");
-            assert!(kept <= 1, "{kept} contexts' memory is there");
+            assert!(kept <= 1, "{kept} contexts' memory still exists");
             app.cuCtxDestroy(context).unwrap();
-            // It went with the context.
+            // The memory was released with its context.
             std::mem::forget(ends);
         }
     });
 }
 
-/// The program may have a kernel that ends only after the next message: nothing that lists do may wait for it.
+/// The program may have a kernel that ends only after the next message. No operation on lists may wait for it.
 #[test]
-fn lists_come_and_go_beside_a_stream_that_waits() {
-    isolated_each("lists_come_and_go_beside_a_stream_that_waits", &[&[]], |_| {
+fn lists_never_wait_for_the_programs_streams() {
+    isolated_each("lists_never_wait_for_the_programs_streams", &[&[]], |_| {
         let devices = devices_with(&[KERNEL_PATIENCE, "device_list_memory=4M"]);
-        // What is not about lists is made before, and goes after.
+        // Objects that are not about lists are created before and destroyed after.
         let (app, ends) = (app(), Ends::new());
         let lists: Vec<_> = [1 << 20, 1 << 20, 3 << 20].map(|bytes| list_of_size(&devices, bytes)).into();
         lists.iter().for_each(|list| pack_between(&devices, list, &ends, 1));

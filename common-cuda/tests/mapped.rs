@@ -1,4 +1,4 @@
-//! Small copies by the CPU, where it can map device memory.
+//! Small copies by the CPU through a mapping of device memory.
 
 mod common;
 
@@ -8,17 +8,17 @@ use common::{App, app, devices_with, isolated, isolated_each, on_simulated_drive
 const DEVICE: DeviceIndex = DeviceIndex(0);
 const LEN: usize = 10_000;
 
-/// The ways in which memory is mapped, as the simulated driver has them.
+/// The mapping methods of the simulated driver.
 const DMA_BUF: &[(&str, &str)] = &[("SIM_CUDA_VERSION", "13030"), ("SIM_CUDA_DIRECT", "dma_buf,mmap")];
 const GDRCOPY: &[(&str, &str)] = &[("SIM_CUDA_DIRECT", "gdrdrv")];
 const WAYS: [&[(&str, &str)]; 2] = [DMA_BUF, GDRCOPY];
-/// The same with streams that take long.
+/// The same methods with slow streams.
 const SLOW: [&[(&str, &str)]; 2] = [
     &[("SIM_CUDA_VERSION", "13030"), ("SIM_CUDA_DIRECT", "dma_buf,mmap"), ("SIM_CUDA_DELAY_US", "20000")],
     &[("SIM_CUDA_DIRECT", "gdrdrv"), ("SIM_CUDA_DELAY_US", "20000")],
 ];
 
-/// Mapping is off unless it is asked for.
+/// Mapping is off by default.
 const ON: [&str; 2] = ["device_mapped_read_limit=256", "device_mapped_write_limit=4K"];
 
 fn devices() -> Devices {
@@ -66,19 +66,19 @@ fn get(devices: &Devices, buffer: &DeviceBuffer, at: usize, len: usize) -> Vec<u
     bytes
 }
 
-/// As a program's own copy has it.
+/// Reads the buffer with the program's own copy.
 fn content(buffer: &DeviceBuffer) -> Vec<u8> {
     let mut bytes = vec![0; LEN];
     buffer.copy_to_host(0, &mut bytes).unwrap();
     bytes
 }
 
-/// Calls by which copies are handed to streams; none on a real driver.
+/// Returns the number of calls that issue copies to streams; `None` on a real driver.
 fn handed_over(app: &App) -> Option<i64> {
     [c"cuMemcpyAsync", c"cuMemcpyBatchAsync", c"cuStreamBatchMemOp"].iter().map(|name| app.calls(name)).sum()
 }
 
-/// Every length at odd places, both ways; each byte and no other.
+/// Copies every length at unaligned addresses in both directions. Checks every byte, and that no other byte changes.
 fn round_trips(devices: &Devices, kind: BufferKind) {
     let mut buffer = buffer(devices, kind);
     let mut expected = pattern(LEN, 1);
@@ -97,14 +97,14 @@ fn round_trips(devices: &Devices, kind: BufferKind) {
 }
 
 #[test]
-fn bytes_are_right_both_ways_in_every_kind_of_memory() {
+fn every_kind_of_memory_is_copied_in_both_directions() {
     let kinds = [BufferKind::Device, BufferKind::Pool, BufferKind::Vmm, BufferKind::Managed];
     let devices = devices();
     if let Err(reason) = &devices.facts().unwrap().devices[0].mapped {
         eprintln!("nothing is mapped here: {reason}");
     }
     kinds.into_iter().for_each(|kind| round_trips(&devices, kind));
-    let test = "bytes_are_right_both_ways_in_every_kind_of_memory";
+    let test = "every_kind_of_memory_is_copied_in_both_directions";
     if on_simulated_driver(test) {
         isolated_each(test, &WAYS, |_| {
             let devices = common::devices();
@@ -114,8 +114,8 @@ fn bytes_are_right_both_ways_in_every_kind_of_memory() {
 }
 
 #[test]
-fn from_the_second_meeting_on_no_stream_is_needed() {
-    let test = "from_the_second_meeting_on_no_stream_is_needed";
+fn an_allocation_is_mapped_at_its_second_use() {
+    let test = "an_allocation_is_mapped_at_its_second_use";
     if !on_simulated_driver(test) {
         return;
     }
@@ -126,18 +126,18 @@ fn from_the_second_meeting_on_no_stream_is_needed() {
         let buffer = buffer(&devices, BufferKind::Device);
         let before = handed_over(&app).unwrap();
         put(&devices, &buffer, 0, &[1; 8]);
-        assert_eq!(handed_over(&app), Some(before + 1), "the first meeting");
+        assert_eq!(handed_over(&app), Some(before + 1), "the first use must not map the allocation");
         for round in 2..10 {
             put(&devices, &buffer, 3, &[round; 100]);
             assert!(get(&devices, &buffer, 1, 50) == [&[1; 2][..], &[round; 48]].concat());
             put(&devices, &buffer, 1000, &[round; 4096]);
         }
         assert_eq!(handed_over(&app), Some(before + 1));
-        // What is larger than the limits is not for the CPU.
+        // The CPU does not copy more than the limits.
         put(&devices, &buffer, 0, &[3; 4097]);
         assert!(get(&devices, &buffer, 0, 257) == [3; 257]);
         assert_eq!(handed_over(&app), Some(before + 3));
-        // Nor is anything where there is none.
+        // Without limits the CPU copies nothing.
         let never = devices_with(&[]);
         for round in 0..3 {
             put(&never, &buffer, 0, &[round; 8]);
@@ -148,8 +148,8 @@ fn from_the_second_meeting_on_no_stream_is_needed() {
 }
 
 #[test]
-fn the_cpu_waits_for_what_the_default_stream_holds() {
-    let test = "the_cpu_waits_for_what_the_default_stream_holds";
+fn the_cpu_waits_for_the_default_stream() {
+    let test = "the_cpu_waits_for_the_default_stream";
     if !on_simulated_driver(test) {
         return;
     }
@@ -169,10 +169,10 @@ fn the_cpu_waits_for_what_the_default_stream_holds() {
     });
 }
 
-/// A batch that waits for nothing relies on one before it that has waited, or waits still.
+/// A batch without an order of its own relies on an earlier batch that waits or has waited.
 #[test]
-fn the_cpu_waits_for_what_an_earlier_batch_waits_for() {
-    let test = "the_cpu_waits_for_what_an_earlier_batch_waits_for";
+fn the_cpu_waits_for_earlier_batches() {
+    let test = "the_cpu_waits_for_earlier_batches";
     if !on_simulated_driver(test) {
         return;
     }
@@ -180,7 +180,7 @@ fn the_cpu_waits_for_what_an_earlier_batch_waits_for() {
         let (app, devices) = (app(), devices());
         let mut buffer = buffer(&devices, BufferKind::Device);
         (0..2).for_each(|_| put(&devices, &buffer, 0, &[1; 8]));
-        // Of pageable memory the driver returns when it is done.
+        // A copy to pageable memory would be complete on return.
         let large = DeviceBuffer::new(&devices, DEVICE, BufferKind::Pinned, LEN).unwrap();
         for round in 2..6 {
             buffer.fill(round).unwrap();
@@ -196,7 +196,7 @@ fn the_cpu_waits_for_what_an_earlier_batch_waits_for() {
             assert!(small == [round; 8], "round {round}");
             // SAFETY: host memory of that length, which nobody writes any more.
             assert!(unsafe { std::slice::from_raw_parts(large.as_device_ptr(), 4000) } == [round; 4000]);
-            // It is over, so that nothing need be asked.
+            // The work is complete, so no query is needed.
             let before = handed_over(&app);
             // SAFETY: as above.
             unsafe { begin(&devices, &buffer, Direction::DeviceToHost, (small.as_mut_ptr(), 8), 9, Order::None) }
@@ -207,15 +207,16 @@ fn the_cpu_waits_for_what_an_earlier_batch_waits_for() {
     });
 }
 
-/// Mappings of dma-bufs in this process, the simulated driver's own among them: one for each allocation.
+/// Returns the number of dma-buf mappings in this process, including the simulated driver's own: one for each
+/// allocation.
 fn dma_bufs_mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("sim-cuda-dma-buf")).count()
 }
 
 #[test]
-fn an_allocation_at_an_old_address_is_another() {
-    let test = "an_allocation_at_an_old_address_is_another";
+fn a_new_allocation_at_an_old_address_is_mapped_again() {
+    let test = "a_new_allocation_at_an_old_address_is_mapped_again";
     if !on_simulated_driver(test) {
         return;
     }
@@ -229,12 +230,12 @@ fn an_allocation_at_an_old_address_is_another() {
                 put(&devices, &buffer, at, &[round; 8]);
                 assert!(get(&devices, &buffer, at, 8) == [round; 8]);
             }
-            assert!(content(&buffer)[..24] == [round; 24], "the memory itself, not what was there before");
+            assert!(content(&buffer)[..24] == [round; 24], "the copy must reach the new memory");
             assert!(dma_bufs_mapped() <= 2, "one at a time");
         }
         addresses.sort_unstable();
         addresses.dedup();
-        assert!(addresses.len() < 50, "some address came again");
+        assert!(addresses.len() < 50, "some address must be reused");
     });
 }
 
@@ -257,10 +258,10 @@ fn cpu_mappings_are_bounded_and_end_with_their_memory() {
         assert_eq!(dma_bufs_mapped(), 40 + 16);
         let kept = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, LEN).unwrap();
         drop(buffers);
-        // Copies that are not for the CPU look whether something is gone.
+        // Copies by other mechanisms check for freed memory.
         (0..16).for_each(|_| put(&devices, &kept, 0, &[5; 5000]));
         assert_eq!(dma_bufs_mapped(), 1);
-        // Nor is what is large ever mapped.
+        // Large allocations are never mapped.
         let large = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, (64 << 20) + 1).unwrap();
         (0..4).for_each(|_| put(&devices, &large, 0, &[5; 8]));
         assert_eq!(dma_bufs_mapped(), 2);
@@ -268,8 +269,8 @@ fn cpu_mappings_are_bounded_and_end_with_their_memory() {
 }
 
 #[test]
-fn mappings_go_with_their_context() {
-    let test = "mappings_go_with_their_context";
+fn mappings_end_with_their_context() {
+    let test = "mappings_end_with_their_context";
     if !on_simulated_driver(test) {
         return;
     }
@@ -294,12 +295,13 @@ fn mappings_go_with_their_context() {
 }
 
 #[test]
-fn refusals_are_silent_and_cost_nothing() {
-    let test = "refusals_are_silent_and_cost_nothing";
+fn refusals_cause_no_warning_and_no_further_calls() {
+    let test = "refusals_cause_no_warning_and_no_further_calls";
     if !on_simulated_driver(test) {
         return;
     }
-    // The driver is too old; it has no dma-bufs; none that can be mapped, as driver 580; it refuses to give one.
+    // The cases: the driver is too old; it has no dma-bufs; they cannot be mapped, as with driver 580; it refuses to
+    // export one.
     const CASES: [&[(&str, &str)]; 4] = [
         &[("SIM_CUDA_DIRECT", "dma_buf")],
         &[("SIM_CUDA_VERSION", "13030")],
@@ -320,13 +322,13 @@ fn refusals_are_silent_and_cost_nothing() {
                 assert!(get(&devices, &buffer, 7, 8) == [round; 8]);
             }
         }
-        // The self-test's memory is refused, which says that all will be.
+        // The self-test's own memory is refused, so all memory will be.
         let asked = [0, 0, 1, 1][case];
         assert_eq!(app.calls(c"cuMemGetHandleForAddressRange"), Some(asked));
         let mentioned = log.lock().unwrap().iter().filter(|line| line.contains("not mapped")).count();
         assert_eq!(mentioned, usize::from(asked != 0));
         assert!(log.lock().unwrap().iter().all(|line| line.starts_with("INFO")));
-        // From then on nothing is asked that was not before.
+        // After that no further calls are made.
         let buffer = buffer(&devices, BufferKind::Device);
         let ids = || app.calls(c"cuPointerGetAttributes").unwrap();
         let at = buffer.location();

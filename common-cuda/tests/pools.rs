@@ -1,5 +1,5 @@
-//! Memory of pools that were made to be shared: the pool passed by file descriptor, what is allocated in it for a message
-//! at a time.
+//! Memory of shareable pools: the pool is passed by file descriptor, and an allocation is mapped for one message at a
+//! time.
 
 mod common;
 
@@ -10,24 +10,24 @@ use std::time::Instant;
 
 use cableway_base::Parameters;
 use cableway_common_cuda::{
-    Answer, BufferKind, DeviceBuffer, DeviceIndex, Devices, ExportKind, Exported, Exports, Given, Imports, Location,
-    Mapped, Reach, Wanted,
+    Answer, BufferKind, DescriptorRequest, DeviceBuffer, DeviceIndex, Devices, ExportKind, Exported, Exports, Imports,
+    Location, Mapped, PieceDescriptor, Reach,
 };
 use common::{App, app, devices, isolated, pattern};
 
 const LEN: usize = 3 << 20;
-/// From which size on memory of pools is exported here.
+/// The minimum size of exports of pool memory.
 const SIZE: usize = 1 << 20;
-/// Who imports, to the owner; and who owns, to the importer.
+/// The ranks of the importer and the owner.
 const IMPORTER: u32 = 1;
 const OWNER: u32 = 7;
 
-/// Whether the driver shares pools; says why a test skips where not.
+/// Checks whether the driver shares pools. If not, prints why the test is skipped.
 fn shared(devices: &Devices, test: &str) -> bool {
     match DeviceBuffer::new(devices, DeviceIndex(0), BufferKind::PoolShared, LEN) {
         Ok(_) => true,
         Err(error) => {
-            eprintln!("skipped {test}: the driver makes no pool that can be shared: {error}");
+            eprintln!("skipped {test}: the driver has no shareable pools: {error}");
             false
         }
     }
@@ -45,9 +45,9 @@ fn export(exports: &Exports, buffer: &DeviceBuffer) -> Option<Exported> {
 }
 
 #[test]
-fn memory_of_a_pool_is_named_from_some_size_on() {
+fn pool_memory_is_exported_from_a_minimum_size_on() {
     let devices = devices();
-    if !shared(&devices, "memory_of_a_pool_is_named_from_some_size_on") {
+    if !shared(&devices, "pool_memory_is_exported_from_a_minimum_size_on") {
         return;
     }
     let exports = Exports::new(&devices, 10).with_pools(SIZE);
@@ -58,24 +58,31 @@ fn memory_of_a_pool_is_named_from_some_size_on() {
     assert!(exported.pool != 0 && exported.handle != [0; 64], "{exported:?}");
     let part = |len| exports.export(&mine.location(), mine.as_device_ptr().wrapping_add(10), len, IMPORTER);
     assert_eq!((part(SIZE), part(SIZE - 1), part(LEN)), (Some(exported), None, None));
-    assert_eq!(export(&Exports::new(&devices, 10), &mine), None, "not unless it is wanted");
+    assert_eq!(
+        export(&Exports::new(&devices, 10), &mine),
+        None,
+        "pool memory must not be exported without a minimum size"
+    );
     let others = DeviceBuffer::new(&devices, DeviceIndex(0), BufferKind::Pool, LEN).unwrap();
     assert_eq!(export(&exports, &others), None, "the default pool cannot be shared");
-    let wanted = Wanted::of(&exported);
-    assert!(matches!(exports.answer(&wanted, IMPORTER), Answer::Given(given) if given.len() == 1));
-    assert!(matches!(exports.answer(&wanted, IMPORTER + 1), Answer::Gone), "was told of nothing");
-    let wrong = Wanted { buffer_id: wanted.buffer_id + 1, ..wanted };
+    let wanted = DescriptorRequest::of(&exported);
+    assert!(matches!(exports.answer(&wanted, IMPORTER), Answer::Descriptors(given) if given.len() == 1));
+    assert!(
+        matches!(exports.answer(&wanted, IMPORTER + 1), Answer::Gone),
+        "a process without an export must get nothing"
+    );
+    let wrong = DescriptorRequest { buffer_id: wanted.buffer_id + 1, ..wanted };
     assert!(matches!(exports.answer(&wrong, IMPORTER), Answer::Gone));
     exports.forget_peer(IMPORTER);
-    assert!(matches!(exports.answer(&wanted, IMPORTER), Answer::Gone), "is told anew");
+    assert!(matches!(exports.answer(&wanted, IMPORTER), Answer::Gone), "a forgotten peer must get nothing");
 }
 
 #[test]
-fn a_pool_has_its_number_while_something_in_it_is_left() {
-    // Alone in the pool.
-    isolated("a_pool_has_its_number_while_something_in_it_is_left", &[], || {
+fn a_pool_keeps_its_number_while_it_has_allocations() {
+    // The only allocation of the pool.
+    isolated("a_pool_keeps_its_number_while_it_has_allocations", &[], || {
         let devices = devices();
-        if !shared(&devices, "a_pool_has_its_number_while_something_in_it_is_left") {
+        if !shared(&devices, "a_pool_keeps_its_number_while_it_has_allocations") {
             return;
         }
         let exports = Exports::new(&devices, 10).with_pools(SIZE);
@@ -89,23 +96,27 @@ fn a_pool_has_its_number_while_something_in_it_is_left() {
         assert_ne!(of_first.buffer_id, of_second.buffer_id);
         drop(first);
         let (third, of_third) = make(3);
-        assert_eq!(of_third.pool, of_second.pool, "the second is there");
+        assert_eq!(of_third.pool, of_second.pool, "the second allocation exists");
         drop(second);
-        exports.tell_gone(|_, _| panic!("the third is there"));
+        exports.tell_gone(|_, _| panic!("the third allocation exists"));
         drop(third);
         let mut gone = Vec::new();
         exports.tell_gone(|peer, id| {
             gone.push((peer, id));
             true
         });
-        assert_eq!(gone, [(IMPORTER, Wanted::of(&of_third).buffer_id)], "of its memory nobody keeps anything");
-        assert!(matches!(exports.answer(&Wanted::of(&of_third), IMPORTER), Answer::Gone));
+        assert_eq!(
+            gone,
+            [(IMPORTER, DescriptorRequest::of(&of_third).buffer_id)],
+            "importers keep no mapping of pool memory"
+        );
+        assert!(matches!(exports.answer(&DescriptorRequest::of(&of_third), IMPORTER), Answer::Gone));
         let (_fourth, of_fourth) = make(4);
         assert_ne!(of_fourth.pool, of_third.pool);
     });
 }
 
-/// Makes a pool that can be shared, allocates in it, and shows both.
+/// Creates a shareable pool, allocates memory in it, and passes both on.
 fn in_pool_of_its_own(app: &App, mut with: impl FnMut(usize, *mut u8)) {
     // `CUmemPoolProps`: pinned, shared by descriptor, on device 0.
     let mut properties = [0_u64; 11];
@@ -121,9 +132,9 @@ fn in_pool_of_its_own(app: &App, mut with: impl FnMut(usize, *mut u8)) {
 }
 
 #[test]
-fn another_pool_of_the_same_handle_is_another() {
+fn a_reused_pool_handle_gets_a_new_number() {
     let (app, devices) = (app(), devices());
-    if !shared(&devices, "another_pool_of_the_same_handle_is_another") {
+    if !shared(&devices, "a_reused_pool_handle_gets_a_new_number") {
         return;
     }
     app.use_device(0);
@@ -141,11 +152,11 @@ fn another_pool_of_the_same_handle_is_another() {
     let all = handles.len();
     handles.sort_unstable();
     handles.dedup();
-    // What this test is about happens.
+    // Check that handles were really reused.
     eprintln!("{} of {all} pools had the handle of another", all - handles.len());
 }
 
-/// How an allocation is told to the other process of a test.
+/// Formats an export for the other process of a test.
 fn to_text(exported: &Exported) -> String {
     let numbers = [exported.base, exported.len, exported.buffer_id, exported.pool].map(u64::to_le_bytes).concat();
     let bytes = [&exported.device[..], &numbers, &exported.handle].concat();
@@ -169,7 +180,7 @@ fn from_text(text: &str) -> Exported {
 
 const OTHER: &str = "CABLEWAY_TEST_OTHER_PROCESS";
 
-/// What the importing process makes of what it is told.
+/// The importing process.
 struct Importer {
     devices: Devices,
     imports: Imports,
@@ -182,9 +193,9 @@ impl Importer {
         let reach = |importer: &Importer| importer.imports.reach(OWNER, exported, &importer.into, LEN as u64).unwrap();
         if let Some(descriptor) = self.descriptor.take() {
             assert!(matches!(reach(self), Reach::NotYet), "met once");
-            let Reach::Ask(wanted) = reach(self) else { panic!("not asked for") };
-            assert!(matches!(reach(self), Reach::NotYet), "asked for once only");
-            self.imports.supply(OWNER, &wanted, Answer::Given(vec![Given { descriptor, len: 0 }]));
+            let Reach::NeedsDescriptor(wanted) = reach(self) else { panic!("the first use must request a descriptor") };
+            assert!(matches!(reach(self), Reach::NotYet), "a descriptor must be requested only once");
+            self.imports.supply(OWNER, &wanted, Answer::Descriptors(vec![PieceDescriptor { descriptor, len: 0 }]));
         }
         let Reach::Mapped(mapped) = reach(self) else { panic!("not mapped") };
         mapped
@@ -198,11 +209,11 @@ impl Importer {
     }
 }
 
-/// Messages come, and their memory goes as soon as each is over, as a program may free it then; what is allocated next
-/// has, as like as not, the same place.
+/// A program may free the memory of a message as soon as the message is complete. The next allocation is often at the
+/// same address.
 #[test]
-fn another_process_maps_it_for_a_message_at_a_time() {
-    const TEST: &str = "another_process_maps_it_for_a_message_at_a_time";
+fn pool_memory_is_mapped_for_one_message_at_a_time() {
+    const TEST: &str = "pool_memory_is_mapped_for_one_message_at_a_time";
     const ROUNDS: u64 = 12;
     let devices = devices();
     if !shared(&devices, TEST) {
@@ -240,15 +251,15 @@ fn another_process_maps_it_for_a_message_at_a_time() {
         }
         importer.imports.forget_peer(OWNER);
         assert_eq!(importer.imports.open(), (0, 0));
-        // Where messages begin to be worth it depends on this.
+        // The minimum size of exports depends on this time.
         eprintln!("to map and to unmap, the first time with the pool: {spent:?}");
         return;
     }
     let exports = Exports::new(&devices, 10).with_pools(SIZE);
-    // Something that is always there.
+    // An allocation that exists during the whole test.
     let kept = buffer(&devices, &pattern(LEN, 1000));
-    let wanted = Wanted::of(&export(&exports, &kept).unwrap());
-    let Answer::Given(mut given) = exports.answer(&wanted, IMPORTER) else { panic!("not given") };
+    let wanted = DescriptorRequest::of(&export(&exports, &kept).unwrap());
+    let Answer::Descriptors(mut given) = exports.answer(&wanted, IMPORTER) else { panic!("not given") };
     let descriptor = given.pop().unwrap().descriptor;
     // SAFETY: a copy that the other process inherits, and that ends with this one.
     let inherited = unsafe { libc::dup(descriptor.as_raw_fd()) };
@@ -266,7 +277,7 @@ fn another_process_maps_it_for_a_message_at_a_time() {
     for round in 0..ROUNDS {
         let mine = buffer(&devices, &pattern(LEN, round));
         let exported = export(&exports, &mine).unwrap();
-        assert!(!ids.contains(&exported.buffer_id) && Wanted::of(&exported) == wanted);
+        assert!(!ids.contains(&exported.buffer_id) && DescriptorRequest::of(&exported) == wanted);
         ids.push(exported.buffer_id);
         places.push(exported.base);
         writeln!(to, "{}", to_text(&exported)).unwrap();
@@ -286,7 +297,7 @@ fn another_process_maps_it_for_a_message_at_a_time() {
     assert!(other.wait().unwrap().success());
     let mut now = vec![0; LEN];
     kept.copy_to_host(0, &mut now).unwrap();
-    assert!(now == pattern(LEN, 1000), "nobody wrote there");
+    assert!(now == pattern(LEN, 1000), "this memory must be unchanged");
 }
 
 #[test]
@@ -300,10 +311,12 @@ fn descriptors_are_as_many_as_before() {
         let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let mut before = 0;
         for round in 0..60 {
-            // Nothing else is in the pool: each time it is another, as far as is known.
+            // The pool has no other allocation, so each time it counts as a new pool.
             let mine = buffer(&devices, &pattern(LEN, round));
             let exported = export(&exports, &mine).unwrap();
-            let Answer::Given(given) = exports.answer(&Wanted::of(&exported), IMPORTER) else { panic!("not given") };
+            let Answer::Descriptors(given) = exports.answer(&DescriptorRequest::of(&exported), IMPORTER) else {
+                panic!("not given")
+            };
             drop(given);
             match round {
                 10 => before = count(),

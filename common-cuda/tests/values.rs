@@ -46,7 +46,7 @@ fn copy_every_length_and_alignment(devices: &Devices, kind: BufferKind) {
     }
 }
 
-/// Calls that write values, copy, record an event and ask about the stream; none on a real driver.
+/// Returns the numbers of calls that write values, copy, record an event and query a stream; `None` on a real driver.
 fn calls(app: &App) -> Option<[i64; 4]> {
     let [values, copies, recorded, asked] =
         [c"cuStreamBatchMemOp", c"cuMemcpyAsync", c"cuEventRecord", c"cuStreamQuery"].map(|name| app.calls(name));
@@ -72,7 +72,7 @@ fn aligned_words_are_written_as_values() {
             let devices = devices_with(&[&format!("device_landing_patience={patience}")]);
             let buffer = filled(&devices, BufferKind::Device, 1);
             let bytes = pattern(24, 3);
-            // The first copy makes streams, events and words.
+            // The first copy creates streams, events and words.
             begin(&devices, &buffer, 0, &bytes[..8], Order::None).wait().unwrap();
             let before = calls(&app);
             for (at, len) in [(0, 16), (36, 12), (44, 4)] {
@@ -80,7 +80,7 @@ fn aligned_words_are_written_as_values() {
             }
             let made = since(&app, before).map(|[values, copies, recorded, _]| [values, copies, recorded, 0]);
             assert!(made.is_none_or(|made| made == of_three), "{patience}: {made:?}");
-            // A copy engine takes what needs three values, or parts of words.
+            // A copy engine makes copies that need three values or parts of words.
             let before = calls(&app);
             for (at, len) in [(64, 20), (68, 16), (102, 4), (104, 6)] {
                 begin(&devices, &buffer, at, &bytes[..len], Order::None).wait().unwrap();
@@ -97,8 +97,8 @@ fn aligned_words_are_written_as_values() {
 }
 
 #[test]
-fn the_driver_is_asked_about_values_that_take_long() {
-    isolated("the_driver_is_asked_about_values_that_take_long", &[("SIM_CUDA_DELAY_US", "2000")], || {
+fn slow_values_cause_a_driver_query() {
+    isolated("slow_values_cause_a_driver_query", &[("SIM_CUDA_DELAY_US", "2000")], || {
         let app = app();
         let devices = devices_with(&["device_landing_patience=1us"]);
         let before = calls(&app);
@@ -109,8 +109,8 @@ fn the_driver_is_asked_about_values_that_take_long() {
 }
 
 #[test]
-fn copy_engines_copy_where_no_values_are_written() {
-    let test = "copy_engines_copy_where_no_values_are_written";
+fn copy_engines_copy_if_values_are_refused() {
+    let test = "copy_engines_copy_if_values_are_refused";
     if !on_simulated_driver(test) {
         return;
     }
@@ -118,13 +118,13 @@ fn copy_engines_copy_where_no_values_are_written() {
         &[("SIM_CUDA_FAIL", "cuStreamBatchMemOp:801")],
         &[("SIM_CUDA_MISSING", "cuStreamBatchMemOp")],
         &[("SIM_CUDA_VERSION", "11060")],
-        // The device does not reach the words.
+        // The device cannot access the words.
         &[("SIM_CUDA_FAIL", "cuMemHostGetDevicePointer:801")],
     ];
     isolated_each(test, &CASES, |case| {
         let app = app();
         copy_every_length_and_alignment(&devices(), BufferKind::Device);
-        // A driver that refuses is asked once.
+        // A driver that refuses is asked only once.
         assert_eq!(app.calls(c"cuStreamBatchMemOp"), Some(i64::from(case == 0)));
     });
 }
@@ -147,7 +147,7 @@ fn values_come_after_the_default_streams_work() {
     });
 }
 
-/// There are fewer slots than copies.
+/// There are more copies than slots.
 #[test]
 fn many_copies_by_values_at_once() {
     const COUNT: usize = 200;

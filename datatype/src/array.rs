@@ -90,7 +90,8 @@ impl Datatype {
         let mut share = old.clone();
         for dimension in fastest_first(sizes.len(), order) {
             let size = sizes[dimension];
-            let dealt = Dealt::new(dimension, size, distributions[dimension], grid[dimension], coordinates[dimension])?;
+            let dealt =
+                OwnedElements::new(dimension, size, distributions[dimension], grid[dimension], coordinates[dimension])?;
             share = dealt.share(&share, steps.step)?;
             steps.advance(size)?;
         }
@@ -130,14 +131,14 @@ impl Steps {
 }
 
 /// The elements of one dimension that one process has: blocks of `block`, `cycle` apart, from `first` on.
-struct Dealt {
+struct OwnedElements {
     first: i64,
     block: i64,
     cycle: i128,
     size: i64,
 }
 
-impl Dealt {
+impl OwnedElements {
     fn new(
         dimension: usize,
         size: i64,
@@ -166,7 +167,7 @@ impl Dealt {
         let first = i128::from(coordinate) * i128::from(block);
         // A process beyond the end has nothing; where its share would begin is then of no interest.
         let first = i64::try_from(first).unwrap_or(i64::MAX).min(size);
-        Ok(Dealt { first, block, cycle: i128::from(block) * i128::from(processes), size })
+        Ok(OwnedElements { first, block, cycle: i128::from(block) * i128::from(processes), size })
     }
 
     /// This share of a dimension whose elements are `old`, `step` bytes apart.

@@ -1,4 +1,4 @@
-//! Layouts of equal bytes are equal, whatever the types were built from.
+//! Layouts of equal bytes are equal, whatever constructors made the types.
 
 mod reference;
 
@@ -9,7 +9,7 @@ use cableway_datatype::{ArrayOrder, Datatype, Dimension, Error, Layout, Predefin
 use proptest::prelude::*;
 use reference::{Map, spec};
 
-/// The same bytes in the same order with the same bounds, block by block, cut where `cuts` say.
+/// Builds a type of the same bytes in the same order with the same bounds, block by block, divided at `cuts`.
 fn rebuilt(map: &Map, bytes: &[i64], cuts: &[prop::sample::Index]) -> Result<Layout, Error> {
     let cuts: HashSet<usize> = cuts.iter().map(|cut| cut.index(bytes.len().max(1))).collect();
     let (mut lengths, mut displacements): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
@@ -91,7 +91,7 @@ fn constructors_of_one_matrix_block_agree() -> Result<(), Error> {
 }
 
 #[test]
-fn a_million_blocks_agree_where_the_rules_say_so() -> Result<(), Error> {
+fn a_million_blocks_have_one_layout() -> Result<(), Error> {
     const MANY: i64 = 1 << 20;
     let single = Datatype::vector(MANY, 1, 2, &int())?;
     let padded = Datatype::resized(&int(), 0, 8)?;
@@ -132,7 +132,7 @@ fn data_without_gaps_is_one_block() -> Result<(), Error> {
 }
 
 #[test]
-fn shapes_have_up_to_three_dimensions() -> Result<(), Error> {
+fn regular_shapes_have_up_to_three_dimensions() -> Result<(), Error> {
     let cube = Datatype::subarray(&[9, 9, 9], &[2, 3, 4], &[1, 1, 1], ArrayOrder::C, &int())?;
     let dimensions = vec![Dimension { count: 3, stride: 36 }, Dimension { count: 2, stride: 324 }];
     assert_eq!(cube.commit().shape(), Shape::Strided { offset: 4 * (81 + 9 + 1), block: 16, dimensions });

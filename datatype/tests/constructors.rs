@@ -1,8 +1,8 @@
-//! Arguments that MPI forbids are errors, and predefined types are what C and Fortran say.
+//! Arguments that MPI forbids are errors, and predefined types match C and Fortran.
 
 use cableway_datatype::{ArrayOrder, Datatype, Distribution, Error, Predefined};
 
-/// Requests carry these between threads.
+/// Requests move these between threads.
 const _: fn() = || {
     fn shared<T: Send + Sync>() {}
     fn sent<T: Send>() {}
@@ -51,7 +51,7 @@ fn sizes_beyond_64_bits_are_errors() -> Result<(), Error> {
     assert!(overflow(Datatype::subarray(&[max, max], &[1, 1], &[0, 0], ArrayOrder::C, &int())));
     let dealt = [Distribution::Block; 2];
     assert!(overflow(Datatype::darray(1, 0, &[max, max], &dealt, &[1, 1], ArrayOrder::C, &int())));
-    // Data that overlaps itself has a small extent, but its size counts.
+    // Overlapping data has a small extent, but its size counts.
     assert!(overflow(Datatype::hvector(max, 4, 0, &int())));
     let half = Datatype::contiguous(max / 4, &int())?;
     assert!(overflow(Datatype::structure(&[1, 1], &[0, 0], &[half.clone(), half])));
@@ -59,7 +59,7 @@ fn sizes_beyond_64_bits_are_errors() -> Result<(), Error> {
 }
 
 #[test]
-fn arguments_of_different_length() {
+fn arguments_of_different_length_are_errors() {
     let length = |result: Result<Datatype, Error>| matches!(result, Err(Error::Length { .. }));
     assert!(length(Datatype::indexed(&[1, 1], &[0], &int())));
     assert!(length(Datatype::hindexed(&[1], &[0, 1], &int())));
@@ -70,7 +70,7 @@ fn arguments_of_different_length() {
 }
 
 #[test]
-fn impossible_arrays() {
+fn impossible_arrays_are_errors() {
     let bad = |size, subsize, start| {
         let built = Datatype::subarray(&[5, size], &[5, subsize], &[0, start], ArrayOrder::C, &int());
         matches!(built, Err(Error::Dimension { dimension: 1, .. }))
@@ -109,7 +109,7 @@ fn impossible_arrays() {
 }
 
 #[test]
-fn a_share_beyond_the_end_is_empty() -> Result<(), Error> {
+fn a_darray_share_beyond_the_end_is_empty() -> Result<(), Error> {
     let share = Datatype::darray(4, 3, &[5], &[Distribution::Block], &[4], ArrayOrder::C, &int())?;
     assert_eq!((share.size(), share.lb(), share.extent()), (0, 0, 20));
     let far = Distribution::CyclicOf(i64::MAX);
@@ -119,7 +119,7 @@ fn a_share_beyond_the_end_is_empty() -> Result<(), Error> {
 }
 
 #[test]
-fn types_without_data_have_no_bounds_but_those_given() -> Result<(), Error> {
+fn types_without_data_have_only_explicit_bounds() -> Result<(), Error> {
     let nothing = Datatype::contiguous(0, &int())?;
     assert_eq!((nothing.size(), nothing.extent(), nothing.true_extent()), (0, 0, 0));
     let padding = Datatype::resized(&nothing, -4, 12)?;
@@ -142,14 +142,14 @@ fn extents_are_rounded_up_unless_set() -> Result<(), Error> {
     assert_eq!((field.size(), field.extent(), field.true_extent()), (9, 16, 9));
     let packed = Datatype::resized(&field, 0, 9)?;
     assert_eq!(Datatype::contiguous(3, &packed)?.extent(), 27);
-    // A marker of one field bounds the whole structure.
+    // A marker in one field bounds the whole structure.
     let marked = Datatype::structure(&[1, 1], &[0, 100], &[packed, double])?;
     assert_eq!((marked.lb(), marked.ub(), marked.true_extent()), (0, 9, 108));
     Ok(())
 }
 
 #[test]
-fn predefined_types() {
+fn predefined_types_match_c_and_fortran() {
     for kind in Predefined::ALL {
         let datatype = kind.datatype();
         assert_eq!(datatype.name(), kind.name());

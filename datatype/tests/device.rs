@@ -1,7 +1,7 @@
 //! The convertor on device memory: right bytes, untouched gaps, few driver calls.
 //!
-//! The driver is the one in `CABLEWAY_CUDA_LIBDIR`, else the simulated one; with `CABLEWAY_TEST_REAL_DRIVER=1` it is
-//! what the loader finds. Calls are counted on the simulated one.
+//! The driver is the one in `CABLEWAY_CUDA_LIBDIR`, else the simulated one. With `CABLEWAY_TEST_REAL_DRIVER=1` it is
+//! the one that the loader finds. Calls are counted on the simulated one.
 #![cfg(feature = "cuda")]
 
 mod driver;
@@ -16,7 +16,7 @@ use driver::Driver;
 use proptest::prelude::*;
 use reference::spec;
 
-/// The kinds of device memory that the driver has.
+/// Returns the kinds of device memory that the driver supports.
 fn kinds(devices: &Devices) -> &'static [BufferKind] {
     static KINDS: OnceLock<Vec<BufferKind>> = OnceLock::new();
     KINDS.get_or_init(|| {
@@ -36,14 +36,14 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// A message on a device: the buffer that holds all of its bytes, and its address 0.
+/// A message on a device: the buffer with all of its bytes, and the message's address 0.
 struct Message {
     buffer: DeviceBuffer,
     low: i64,
 }
 
 impl Message {
-    /// `content` lies from the lowest of the message's bytes on.
+    /// `content` begins with the lowest byte of the message.
     fn new(devices: &Devices, device: u32, kind: BufferKind, low: i64, content: &[u8]) -> Message {
         let mut buffer = DeviceBuffer::new(devices, DeviceIndex(device), kind, content.len()).unwrap();
         buffer.copy_from_host(0, content).unwrap();
@@ -61,10 +61,10 @@ impl Message {
     }
 }
 
-/// A convertor for all of `message`, classified as the library does it.
+/// Creates a convertor for all of `message`, classified as the library does it.
 ///
 /// # Safety
-/// As `Convertor::for_receive`.
+/// As for `Convertor::for_receive`.
 unsafe fn convertor(message: &Message, layout: &Layout, count: u64, devices: &Devices) -> Convertor {
     let location = layout.classify(message.base(), count, devices);
     assert!(location.on_device() && layout.in_one_allocation(message.base(), count, &location, devices));
@@ -124,8 +124,8 @@ proptest! {
     }
 }
 
-/// Driver calls (contiguous copies, 2-D copies) that packing, then unpacking, the bytes `range` of `count` elements
-/// takes; none on a real driver. The bytes are compared.
+/// Returns the driver calls (contiguous copies, 2-D copies) to pack, and then to unpack, the bytes `range` of `count`
+/// elements; `None` on a real driver. Compares the bytes.
 fn calls(driver: &Driver, datatype: &Datatype, count: u64, range: std::ops::Range<u64>) -> [Option<(i64, i64)>; 2] {
     let layout = datatype.commit();
     let (low, span) = layout.span(count).unwrap();
@@ -163,7 +163,7 @@ fn regular_types_take_few_driver_calls() {
     let int = Predefined::Int.datatype();
     let rows = calls(&driver, &Datatype::vector(2, 1, 2, &int).unwrap(), 1, 0..8);
     if rows[0] == Some((2, 0)) {
-        eprintln!("skipped: the driver names no largest pitch, so that rows are copied one by one");
+        eprintln!("skipped: the driver reports no maximal pitch, so rows are copied one by one");
         return;
     }
     let whole = |datatype: &Datatype, count| calls(&driver, datatype, count, 0..datatype.size() * count);
@@ -180,14 +180,14 @@ fn regular_types_take_few_driver_calls() {
 }
 
 #[test]
-fn irregular_blocks_that_lie_close_together_come_at_once() {
+fn close_irregular_blocks_are_copied_together() {
     let driver = Driver::lock();
     let mut displacements: Vec<i64> = (0..50).map(|i| i * i).collect();
     displacements.swap(3, 40);
     let near = Datatype::indexed_block(1, &displacements, &Predefined::Double.datatype()).unwrap();
     let [pack, unpack] = calls(&driver, &near, 1, 0..near.size());
     assert!(pack.is_none_or(|found| found == (1, 0)), "{pack:?}");
-    // What lies between the blocks is not the receiver's to write.
+    // The receiver must not write the gaps between the blocks.
     assert!(unpack.is_none_or(|found| found.0 >= 48 && found.1 == 0), "{unpack:?}");
 
     let far = Datatype::hindexed_block(8, &[0, 9 << 20, 4 << 20], &Predefined::Byte.datatype()).unwrap();
@@ -200,7 +200,7 @@ fn irregular_blocks_that_lie_close_together_come_at_once() {
 }
 
 #[test]
-fn completions_end_what_was_started() {
+fn started_packs_and_unpacks_complete() {
     let driver = Driver::lock();
     let devices = &driver.devices;
     let layout = Datatype::vector(4000, 1, 2, &Predefined::Int.datatype()).unwrap().commit();
@@ -237,20 +237,20 @@ fn completions_end_what_was_started() {
 }
 
 #[test]
-fn classification_looks_at_the_data() {
+fn classification_covers_the_true_extent() {
     let driver = Driver::lock();
     let devices = &driver.devices;
     let message = Message::new(devices, 0, BufferKind::Device, 0, &pattern(64));
     let host = [0_u8; 64];
-    // The data is on the device, the address passed is the host's.
+    // The data is on the device, but the passed address is in host memory.
     let distance = (message.base().addr() as i64).wrapping_sub(host.as_ptr().addr() as i64);
     let far = Datatype::hindexed(&[64], &[distance], &Predefined::Byte.datatype()).unwrap().commit();
     assert_eq!(far.classify(host.as_ptr(), 1, devices).class, MemoryClass::Device);
-    // The other way round: a device's address, data behind it in host memory.
+    // And vice versa: the passed address is on the device, but the data in host memory.
     let back = Datatype::hindexed(&[64], &[-distance], &Predefined::Byte.datatype()).unwrap().commit();
     assert_eq!(back.classify(message.base(), 1, devices), Location::HOST);
 
-    // Nothing is asked about a message without bytes.
+    // An empty message causes no query.
     let asked = driver.queries();
     let empty = Datatype::contiguous(0, &Predefined::Int.datatype()).unwrap().commit();
     assert_eq!(empty.classify(message.base(), 5, devices), Location::HOST);
@@ -275,7 +275,7 @@ fn blocks_in_several_allocations_are_classified_one_by_one() {
         on_device[1].base().addr() as i64,
         host[1].as_mut_ptr().expose_provenance() as i64,
     ];
-    // Every second byte pair of the first, all of the others.
+    // Every second pair of bytes of the first allocation, and all bytes of the others.
     let pairs = Datatype::vector(250, 2, 4, &Predefined::Byte.datatype()).unwrap();
     let all = Datatype::contiguous(1000, &Predefined::Byte.datatype()).unwrap();
     let datatype = Datatype::structure(
@@ -314,14 +314,14 @@ fn blocks_in_several_allocations_are_classified_one_by_one() {
 }
 
 #[test]
-fn displacements_may_lead_out_of_an_allocation() {
+fn displacements_may_lead_into_another_allocation() {
     let driver = Driver::lock();
     let devices = &driver.devices;
     let content = pattern(3000);
     let messages = [0, 1, 2].map(|i| Message::new(devices, 0, BufferKind::Device, 0, &content[i * 1000..][..1000]));
     let mut order = [0, 1, 2];
     order.sort_by_key(|&i| messages[i].base());
-    // From the middle one, up and down.
+    // From the middle allocation to lower and higher addresses.
     let base = messages[order[1]].base();
     let displacements = order.map(|i| messages[i].base().addr() as i64 - base.addr() as i64);
     let layout = Datatype::hindexed_block(1000, &displacements, &Predefined::Byte.datatype()).unwrap().commit();
@@ -335,7 +335,7 @@ fn displacements_may_lead_out_of_an_allocation() {
 }
 
 #[test]
-fn absolute_addresses_in_one_allocation_are_like_any_other() {
+fn absolute_addresses_in_one_allocation_are_accepted() {
     let driver = Driver::lock();
     let devices = &driver.devices;
     let vector = Datatype::vector(100, 1, 3, &Predefined::Int.datatype()).unwrap();

@@ -1,7 +1,8 @@
-//! The convertor on device memory where kernels pack and unpack: right bytes, untouched gaps, one launch a fragment.
+//! The convertor on device memory with kernels that pack and unpack: right bytes, untouched gaps, one launch for each
+//! fragment.
 //!
-//! The driver is the one in `CABLEWAY_CUDA_LIBDIR`, else the simulated one; with `CABLEWAY_TEST_REAL_DRIVER=1` it is
-//! what the loader finds. Calls are counted on the simulated one.
+//! The driver is the one in `CABLEWAY_CUDA_LIBDIR`, else the simulated one. With `CABLEWAY_TEST_REAL_DRIVER=1` it is
+//! the one that the loader finds. Calls are counted on the simulated one.
 #![cfg(feature = "cuda")]
 
 mod driver;
@@ -16,16 +17,16 @@ use driver::Driver;
 use proptest::prelude::*;
 use reference::spec;
 
-/// Kernels do all that they can.
+/// Kernels do everything that they can.
 const ALWAYS: &[&str] = &["device_pack_latency=0us"];
-/// However long a machine that has other work takes to begin.
+/// No job is revoked, however slow the machine is.
 const PATIENTLY: &[&str] = &["device_kernel_patience=20s"];
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// A buffer on the device that holds all bytes of a message, the first of which is `low` bytes from its address 0.
+/// A buffer on the device with all bytes of a message. The first byte is `low` bytes from the message's address 0.
 struct Message {
     buffer: DeviceBuffer,
     low: i64,
@@ -33,15 +34,15 @@ struct Message {
 }
 
 impl Message {
-    /// The message begins `skipped` bytes into the allocation, which is of one kind or another.
+    /// The message begins `skipped` bytes into an allocation of one kind or another.
     fn new(devices: &Devices, low: i64, content: &[u8], skipped: usize) -> Message {
         const KINDS: [BufferKind; 3] = [BufferKind::Device, BufferKind::Pool, BufferKind::Vmm];
         let (len, wanted) = (skipped + content.len(), KINDS[skipped % KINDS.len()]);
         let made = DeviceBuffer::new(devices, DeviceIndex(0), wanted, len);
-        // Not every driver has every kind.
+        // Not every driver supports every kind.
         let mut buffer = made.or_else(|_| DeviceBuffer::new(devices, DeviceIndex(0), KINDS[0], len)).unwrap();
         buffer.copy_from_host(skipped, content).unwrap();
-        // The program's copy may be in the default stream still.
+        // The program's copy may still be in the default stream.
         while !devices.ask_default_stream(&buffer.location()).unwrap() {
             std::thread::yield_now();
         }
@@ -65,7 +66,7 @@ impl Message {
     }
 }
 
-/// Host memory that kernels reach.
+/// Host memory that kernels can access.
 struct Packed {
     memory: HostMemory,
     len: usize,
@@ -85,12 +86,12 @@ impl Packed {
     }
 }
 
-/// Waits until kernels are loaded; whether they are.
+/// Waits until kernels are loaded. Returns whether they are.
 fn await_kernels(devices: &Devices) -> bool {
     let buffer = DeviceBuffer::new(devices, DeviceIndex(0), BufferKind::Device, 1).unwrap();
     let begun = Instant::now();
     while !devices.kernels(&buffer.location()) {
-        // So long takes only what hangs.
+        // Only a hang takes so long.
         if begun.elapsed() > Duration::from_secs(120) {
             return false;
         }
@@ -99,8 +100,8 @@ fn await_kernels(devices: &Devices) -> bool {
     true
 }
 
-/// Packs what the offsets say, cut at these points, and unpacks it, last fragment first; `aside` is how far from an
-/// aligned address the message and the packed bytes are.
+/// Packs the bytes at the offsets, divided at these points, and unpacks them, last fragment first. `aside` is the
+/// distance of the message and of the packed bytes from an aligned address.
 fn moves_right_bytes(
     devices: &Devices,
     layout: &Layout,
@@ -141,7 +142,7 @@ fn moves_right_bytes(
     Ok(())
 }
 
-/// Blocks of any lengths at any distances, none twice, whatever their alignment.
+/// Returns blocks of any lengths at any distances and alignment, without overlaps.
 fn irregular() -> impl Strategy<Value = Vec<(i64, i64)>> {
     let lengths =
         prop_oneof![Just(vec![1]), Just(vec![0, 1, 3]), Just(vec![8]), Just(vec![16, 32]), Just(vec![4, 700, 0])];
@@ -212,18 +213,18 @@ fn points(len: usize, cuts: &[prop::sample::Index]) -> Vec<usize> {
     points
 }
 
-/// As good as random, and the same each time.
+/// Returns a pseudo-random number, the same in each run.
 fn irregular_number(i: i64) -> i64 {
     i.wrapping_mul(2_654_435_761) >> 7 & 0xffff
 }
 
-/// Blocks of `len` bytes at no regular distances.
+/// Returns blocks of `len` bytes at irregular distances.
 fn scattered(blocks: i64, len: i64) -> Datatype {
     let places: Vec<i64> = (0..blocks).map(|i| i * (len + 24) + irregular_number(i) % 3 * 8).collect();
     Datatype::hindexed_block(len, &places, &Predefined::Byte.datatype()).unwrap()
 }
 
-/// Copies, 2-D copies and launches that it takes to pack, and to unpack, a message in fragments; the bytes are compared.
+/// Returns the copies, 2-D copies and launches to pack, and to unpack, a message in fragments. Compares the bytes.
 fn calls(driver: &Driver, datatype: &Datatype, count: u64, fragment: usize) -> Option<[(i64, i64, i64); 2]> {
     let layout = datatype.commit();
     let (low, span) = layout.span(count).unwrap();
@@ -251,15 +252,15 @@ fn calls(driver: &Driver, datatype: &Datatype, count: u64, fragment: usize) -> O
 }
 
 #[test]
-fn a_fragment_takes_one_launch_however_many_blocks() {
-    // Without the copy of a list that is used again, which is made once and not for any fragment.
+fn a_fragment_takes_one_launch_for_any_number_of_blocks() {
+    // Without the copy of the list, which is made once and not for each fragment.
     let driver = Driver::lock_with(&[PATIENTLY, &["device_list_memory=0"]].concat());
     assert!(await_kernels(&driver.devices));
     let assert_calls = |datatype: &Datatype, count, fragment, expected| {
         let found = calls(&driver, datatype, count, fragment);
         assert!(found.is_none_or(|found| found == [expected; 2]), "{found:?}, not {expected:?} calls");
     };
-    // Irregular: of 8 bytes each, of many lengths, and many small elements.
+    // Irregular: blocks of 8 bytes each, of many lengths, and many small elements.
     assert_calls(&scattered(100_000, 8), 1, 1 << 18, (0, 0, 4));
     assert_calls(&scattered(3000, 64), 1, 1 << 20, (0, 0, 1));
     let (lengths, places): (Vec<i64>, Vec<i64>) =
@@ -272,7 +273,7 @@ fn a_fragment_takes_one_launch_however_many_blocks() {
     assert_calls(&Datatype::vector(50_000, 1, 3, &double).unwrap(), 1, 1 << 18, (0, 0, 2));
     assert_calls(&Datatype::vector(100, 1000, 2000, &double).unwrap(), 1, 1 << 20, (0, 1, 0));
     assert_calls(&Datatype::vector(50, 1, 3, &double).unwrap(), 1, 1 << 20, (0, 1, 0));
-    // A message in one run is nothing to a kernel.
+    // A kernel does not help with a message in one run.
     assert_calls(&Datatype::contiguous(100_000, &double).unwrap(), 1, 1 << 20, (1, 0, 0));
 }
 
@@ -290,7 +291,7 @@ fn a_message_of_planes_is_packed_by_one_launch() {
 }
 
 #[test]
-fn memory_that_no_kernel_reaches_is_packed_by_copy_engines() {
+fn memory_out_of_reach_of_kernels_is_packed_by_copy_engines() {
     let driver = Driver::lock_with(PATIENTLY);
     assert!(await_kernels(&driver.devices));
     let layout = scattered(2000, 8).commit();
@@ -300,14 +301,14 @@ fn memory_that_no_kernel_reaches_is_packed_by_copy_engines() {
     let mut packed = vec![0; 16_000];
     message.convertor(&layout, 1, &driver.devices).pack_slice(&mut packed).unwrap();
     assert_eq!(driver.launches(), before);
-    // Memory that is registered in part.
+    // Partly registered memory.
     let room = Packed::new(&driver.devices, 16_000);
     message.convertor(&layout, 1, &driver.devices).pack_slice(room.bytes()).unwrap();
     assert_eq!(driver.launches(), before.map(|before| before + 1));
     assert!(room.bytes() == packed);
 }
 
-/// Blocks that are the same bytes may be sent; nobody may receive them.
+/// Overlapping blocks may be sent, but not received.
 #[test]
 fn bytes_may_be_packed_twice() {
     let driver = Driver::lock_with(PATIENTLY);
@@ -322,10 +323,10 @@ fn bytes_may_be_packed_twice() {
     assert!(room.bytes() == expected);
 }
 
-/// Where blocks of threads begin late, jobs are revoked, some of them half done: copy engines copy block by block.
+/// Thread blocks start late, so jobs are revoked, some of them half done. Copy engines then copy block by block.
 #[test]
-fn copy_engines_do_what_a_revoked_kernel_does_not() {
-    let name = "copy_engines_do_what_a_revoked_kernel_does_not";
+fn copy_engines_replace_a_revoked_kernel() {
+    let name = "copy_engines_replace_a_revoked_kernel";
     driver::isolated(name, ("SIM_CUDA_KERNEL_DELAY_US", "1000"), || {
         let driver = Driver::lock_with(&["device_kernel_patience=200us", "device_pack_latency=0us"]);
         assert!(await_kernels(&driver.devices));
@@ -341,7 +342,7 @@ fn copy_engines_do_what_a_revoked_kernel_does_not() {
 }
 
 #[test]
-fn a_parameter_leaves_all_to_copy_engines() {
+fn a_parameter_disables_kernels() {
     let driver = Driver::lock_with(&["device_kernels=no", "device_pack_latency=0us"]);
     assert!(
         !driver

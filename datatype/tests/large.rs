@@ -1,4 +1,4 @@
-//! Messages beyond 4 GiB. Their buffers are reserved, not committed: only the pages that are touched exist.
+//! Messages beyond 4 GiB. Their buffers are reserved, not committed: only touched pages exist.
 
 use std::ptr;
 
@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 const GIB: usize = 1 << 30;
 
-/// Zeroes, made when they are touched.
+/// Zeroed memory that is allocated when it is touched.
 struct Reserved {
     address: *mut u8,
     len: usize,
@@ -37,7 +37,7 @@ impl Drop for Reserved {
 }
 
 #[test]
-fn five_gib_of_bytes() -> Result<(), Error> {
+fn five_gib_of_bytes_are_packed() -> Result<(), Error> {
     let memory = Reserved::new(5 * GIB + 64);
     let count = 5 * GIB as u64 + 3;
     let layout = Predefined::Byte.datatype().commit();
@@ -59,8 +59,8 @@ fn five_gib_of_bytes() -> Result<(), Error> {
 }
 
 #[test]
-fn five_gib_of_strided_ints() -> Result<(), Error> {
-    // Four bytes of every eight, 5 GiB packed: the buffer is 10 GiB.
+fn five_gib_of_strided_ints_are_packed() -> Result<(), Error> {
+    // Four of every eight bytes: 5 GiB packed, a buffer of 10 GiB.
     let memory = Reserved::new(10 * GIB);
     let ints = (5 * GIB / 4) as i64;
     let whole = Datatype::vector(ints, 1, 2, &Predefined::Int.datatype())?;
@@ -93,7 +93,7 @@ fn five_gib_of_strided_ints() -> Result<(), Error> {
 }
 
 #[test]
-fn a_message_that_no_buffer_holds() -> Result<(), Error> {
+fn sizes_beyond_the_address_space_are_detected() -> Result<(), Error> {
     let layout = Datatype::contiguous(1 << 40, &Predefined::Int.datatype())?.commit();
     assert!(matches!(layout.packed_size(u64::MAX), Err(Error::MessageTooLarge { .. })));
     assert_eq!(layout.contiguous_span(u64::MAX), None);

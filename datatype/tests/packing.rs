@@ -9,7 +9,7 @@ use cableway_datatype::{Convertor, Error, Piece};
 use proptest::prelude::*;
 use reference::spec;
 
-/// A buffer that holds every byte of a message, and where in it the message's address 0 is.
+/// A buffer with every byte of a message, and the offset of the message's address 0 in it.
 struct Buffer {
     bytes: Vec<u8>,
     low: i64,
@@ -35,7 +35,7 @@ fn pattern(i: usize) -> u8 {
     (i.wrapping_mul(2_654_435_761) >> 13) as u8
 }
 
-/// The ranges between cuts, in an order given by the cuts themselves.
+/// Returns the ranges between cuts, in an order that depends on the cuts.
 fn fragments(len: usize, cuts: &[prop::sample::Index]) -> Vec<(usize, usize)> {
     let mut points: Vec<usize> = cuts.iter().map(|cut| cut.index(len + 1)).collect();
     points.extend([0, len]);
@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
-    fn sizes_and_bounds_are_the_standards(spec in spec()) {
+    fn sizes_and_bounds_match_the_standard(spec in spec()) {
         let map = spec.map();
         let datatype = spec.build()?;
         let bytes = map.bytes(1);
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_and_blocks_are_the_messages_runs(
+    fn pieces_and_blocks_match_the_type_map(
         spec in spec(),
         count in 0..4_i64,
         entries in 1..9_usize,
@@ -163,7 +163,7 @@ proptest! {
 }
 
 #[test]
-fn arrays_of_structures_longer_than_a_cache() -> Result<(), Error> {
+fn large_arrays_of_structures_are_packed() -> Result<(), Error> {
     use cableway_datatype::Predefined;
     use reference::Spec;
     let field = |kind: Predefined, size| Spec::Basic(kind, size, size);
@@ -203,7 +203,7 @@ fn arrays_of_structures_longer_than_a_cache() -> Result<(), Error> {
 }
 
 #[test]
-fn order_is_the_declared_one() -> Result<(), Error> {
+fn packing_keeps_the_declared_order() -> Result<(), Error> {
     use cableway_datatype::{Datatype, Predefined};
     let byte = Predefined::Byte.datatype();
     let backwards = Datatype::indexed_block(1, &[3, 2, 1, 0], &byte)?.commit();

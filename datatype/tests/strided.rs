@@ -1,13 +1,13 @@
-//! Layouts as blocks at regular distances.
+//! Layouts with blocks at regular distances.
 
 use cableway_datatype::{ArrayOrder, Datatype, Error, Layout, Predefined};
 
-/// Where each byte of a message is, by the layout's blocks.
+/// Returns the offset of each byte of a message, by the layout's blocks.
 fn bytes(layout: &Layout, count: u64) -> Vec<i64> {
     layout.blocks(count).flat_map(|block| (0..block.len).map(move |byte| block.offset + byte as i64)).collect()
 }
 
-/// The same by the regular distances; none if there are none.
+/// Returns the same by the regular distances, or `None` if there are none.
 fn strided(layout: &Layout, count: u64) -> Option<Vec<i64>> {
     let blocks = layout.strided(count)?;
     let mut found = Vec::new();
@@ -43,7 +43,7 @@ fn regular_layouts_are_blocks_at_regular_distances() -> Result<(), Error> {
 }
 
 #[test]
-fn others_are_not() -> Result<(), Error> {
+fn irregular_layouts_are_not_strided() -> Result<(), Error> {
     let int = Predefined::Int.datatype();
     let squares = Datatype::indexed_block(1, &[0, 1, 4, 9, 16], &int)?;
     let array = Datatype::subarray(&[9, 9, 9, 9], &[3, 3, 3, 3], &[0; 4], ArrayOrder::C, &int)?;

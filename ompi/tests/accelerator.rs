@@ -1,5 +1,4 @@
-//! Device memory in the parts of Open MPI 5.0 that ask its accelerator framework. What 4.1, which has none, does there
-//! is the business of a library to preload.
+//! Device memory in the parts of Open MPI 5.0 that use its accelerator framework. Open MPI 4.1 has no such framework.
 
 mod support;
 

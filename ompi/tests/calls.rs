@@ -9,18 +9,18 @@ use std::time::Duration;
 
 struct Call {
     name: &'static str,
-    /// Under 4.1 and under 5.0.
+    /// Under 4.1, and under 5.0.
     served_by: [&'static str; 2],
     remark: &'static str,
 }
 
 impl Call {
-    /// By whom under the Open MPI that runs the tests, if that has the call.
+    /// Returns the component that serves the call under the Open MPI of the tests, if that has the call.
     fn served_here(&self) -> Option<&'static str> {
         Some(self.served_by[usize::from(support::major_version() >= 5)]).filter(|&served_by| served_by != ABSENT)
     }
 
-    /// Whether a function before Open MPI's serves it.
+    /// Checks whether an intercepting function serves it.
     fn is_intercepted(&self) -> bool {
         self.served_here() == Some("intercept") || self.remark.starts_with("intercept:")
     }
@@ -32,7 +32,8 @@ fn table() -> Vec<Call> {
         .map(|line| {
             let mut fields = line.split('\t');
             let name = fields.next().unwrap();
-            let served_by = [(); 2].map(|()| fields.next().expect("who serves the call under each version"));
+            let served_by =
+                [(); 2].map(|()| fields.next().expect("the component that serves the call under each version"));
             for by in served_by {
                 assert!(SERVED_BY.iter().any(|(known, _)| *known == by), "{name}: {by}");
             }
@@ -43,7 +44,7 @@ fn table() -> Vec<Call> {
 
 const ABSENT: &str = "-";
 
-/// Who serves a call on device memory, and what the documentation says of it.
+/// The components that serve a call on device memory, and their text in the documentation.
 const SERVED_BY: &[(&str, &str)] = &[
     ("pml", "messages, straight from and to device memory"),
     ("coll", "through host copies"),
@@ -55,10 +56,10 @@ const SERVED_BY: &[(&str, &str)] = &[
     (ABSENT, "no such call"),
 ];
 
-/// What stands behind the names of collectives.
+/// The text after the names of collectives.
 const FORMS: &str = ", with their non-blocking (`MPI_I...`) and persistent (`..._init`) forms";
 
-/// Every function of MPI's headers that takes or gives an address.
+/// Lists every function in MPI's headers that takes or returns an address.
 fn prototypes() -> BTreeSet<String> {
     let source = support::scratch().join("headers.c");
     std::fs::write(&source, "#include <mpi.h>\n#include <mpi-ext.h>\n")
@@ -69,7 +70,7 @@ fn prototypes() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for statement in text.split(';').filter(|statement| !statement.contains("typedef")) {
         let words = statement.split_whitespace().collect::<Vec<_>>().join(" ");
-        // Attributes, which have parentheses too, may stand before the name.
+        // Attributes with parentheses may precede the name.
         for (at, _) in words.match_indices('(') {
             let name = words[..at].trim().rsplit([' ', '*']).next().unwrap_or_default();
             if name.starts_with("MPI_") || name.starts_with("MPIX_") {
@@ -84,7 +85,7 @@ fn prototypes() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_call_that_takes_an_address_is_in_the_table() {
+fn every_call_with_an_address_is_in_the_table() {
     let found = prototypes();
     assert!(found.len() > 150 && found.contains("MPI_Send"), "the headers were not understood: {found:?}");
     let known: BTreeSet<_> =
@@ -93,8 +94,8 @@ fn every_call_that_takes_an_address_is_in_the_table() {
     assert!(missing.is_empty(), "not in calls.tsv: {missing:?}");
 }
 
-/// The table as the documentation has it: calls that are served alike under each version. Of collectives the blocking
-/// form stands for all.
+/// Formats the table of the documentation: one row for calls that are served alike under each version. Of collectives
+/// only the blocking form is listed.
 fn section() -> String {
     let table = table();
     let mut text = "| calls | under Open MPI 4.1 | under 5.0 |\n|---|---|---|\n".to_owned();
@@ -129,23 +130,23 @@ fn the_documentation_shows_the_table() {
     assert!(page.contains(&section), "docs/open-mpi.md does not have this:\n{section}");
 }
 
-/// Runs `calls` with a driver. Answers the names of the rows that passed.
+/// Runs `calls` with a driver. Returns the names of the rows that passed.
 fn walk(command: &mut Command, folder: &str, rows: &[String]) -> BTreeSet<String> {
-    // Walks run side by side, and each writes files.
+    // Several runs at the same time write files, so each needs its own folder.
     let folder = support::scratch().join(format!("calls-{folder}"));
     std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
     command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).env("CALLS_FOLDER", folder).args(rows);
-    // Thousands of calls, each several times.
+    // Thousands of calls, each of them several times.
     let run = support::finish_within(command, Duration::from_secs(900)).assert_success();
     assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
     run.stdout.lines().filter_map(|line| line.strip_prefix("ok ")).map(str::to_owned).collect()
 }
 
-/// Rows that are in no table.
+/// Rows that are not in the table.
 const READ_PAST_THE_END: &str = "MPI_File_read_at:short";
 const CUDA_SUPPORT: &str = "MPIX_Query_cuda_support";
 
-/// The calls of the table that did not run.
+/// Lists the calls of the table that did not run.
 fn idle<'t>(table: &'t [Call], rows: &BTreeSet<String>) -> Vec<&'t str> {
     let ran = |name: &str| rows.contains(name) || rows.contains(&name.replace("_end", "_begin"));
     let served = table.iter().filter(|call| call.served_here().is_some_and(|by| by != "none"));
@@ -162,7 +163,7 @@ fn every_row_works(ranks: u32) {
     }
 }
 
-/// Runs rows that functions before Open MPI's serve: all, or those of these names.
+/// Runs the rows of intercepting functions: all of them, or those with these names.
 fn intercepted_rows_work(command: &mut Command, folder: &str, only: &[&str]) {
     let mut table: Vec<Call> = table().into_iter().filter(Call::is_intercepted).collect();
     table.retain(|call| only.is_empty() || only.contains(&call.name));
@@ -173,7 +174,7 @@ fn intercepted_rows_work(command: &mut Command, folder: &str, only: &[&str]) {
     assert!(idle.is_empty() && rows.contains(CUDA_SUPPORT), "not run: {idle:?}");
 }
 
-/// Nobody could preload a library into it.
+/// A process without `mpirun`, in which nothing can be preloaded.
 #[test]
 fn intercepted_rows_work_without_mpirun() {
     let mut program = support::singleton(&support::program("calls"));
@@ -181,7 +182,7 @@ fn intercepted_rows_work_without_mpirun() {
 }
 
 #[test]
-fn intercepted_rows_work_by_the_preload_library_alone() {
+fn intercepted_rows_work_with_the_preload_library() {
     let mut command = support::mpirun(2);
     command.args(["--mca", "pml_cableway_intercept", "no"]);
     command.args(["-x", &format!("LD_PRELOAD={}", support::preloaded().display())]);
@@ -217,7 +218,7 @@ fn every_row_works_among_three_processes() {
 }
 
 #[test]
-fn without_a_driver_everything_passes_through() {
+fn calls_pass_through_without_a_driver() {
     let preload = format!("LD_PRELOAD={}", support::preloaded().display());
     let preloaded: [&[&str]; 2] = [&[], &["-x", &preload]];
     for options in preloaded {
@@ -227,12 +228,12 @@ fn without_a_driver_everything_passes_through() {
 }
 
 #[test]
-fn too_little_host_memory_is_an_error_of_the_call() {
+fn exceeding_staging_limit_is_an_error() {
     let mut program = support::singleton(&support::program("calls"));
     program.env("CABLEWAY_CUDA_LIBDIR", support::driver()).env("CABLEWAY_STAGING_LIMIT", "4K");
     let run = support::finish(program.arg("MPI_Allreduce"));
     assert!(run.stderr.contains("staging_limit allows 4096 in all"), "{run:?}");
-    // Open MPI ends it, as it does after an error that nobody handles. A signal would not be an exit.
+    // Open MPI ends the program, as after any error without a handler. The status must not be a signal.
     assert!(run.status.code().is_some_and(|code| code != 0), "{run:?}");
     assert!(!run.stdout.contains("ok MPI_Allreduce"), "{run:?}");
 }

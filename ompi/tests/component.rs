@@ -1,11 +1,11 @@
-//! The component as Open MPI finds, loads and asks it.
+//! How Open MPI finds, loads and queries the component.
 
 mod support;
 
 use std::process::Command;
 
 #[test]
-fn the_component_is_the_one_that_runs() {
+fn open_mpi_selects_the_component() {
     let run =
         support::finish(support::mpirun(2).args(["--mca", "pml_base_verbose", "10"]).arg(support::program("ring")))
             .assert_success();
@@ -21,7 +21,7 @@ fn all_names_load_one_object_that_stays() {
 }
 
 #[test]
-fn every_program_of_these_tests_can_be_built() {
+fn every_test_program_compiles() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -57,7 +57,7 @@ fn a_parameter_reaches_the_engine() {
     assert!(tcp.contains("# Over tcp"), "{tcp}");
 }
 
-/// What the component prints about its protocols in a job of two.
+/// Returns what the component prints about its protocols in a job of two ranks.
 fn explained(options: &[&str]) -> String {
     let mut command = support::mpirun(2);
     command.args(["--mca", "pml_cableway_explain", "1"]).args(options).arg(support::program("ring"));
@@ -81,7 +81,7 @@ fn verbosity_is_a_parameter() {
 }
 
 #[test]
-fn performance_variables_count() {
+fn performance_variables_count_messages() {
     support::run_program(2, "variables", &[]);
 }
 

@@ -1,4 +1,4 @@
-//! Device memory in point-to-point calls, on the simulated driver or the one that `CABLEWAY_CUDA_LIBDIR` names.
+//! Device memory in point-to-point calls, on the simulated driver or on the one that `CABLEWAY_CUDA_LIBDIR` names.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What goes wrong ends in MPI's error classes, soon.
+//! Failures end soon, with MPI's error classes.
 
 mod support;
 
@@ -8,7 +8,7 @@ fn truncation_is_an_error_of_its_class() {
 }
 
 #[test]
-fn finalize_does_not_wait_for_what_nobody_answers() {
+fn finalize_does_not_wait_for_unmatched_operations() {
     for ranks in 1..=3 {
         support::run_program(ranks, "errors", &["unfinished"]);
     }
@@ -17,13 +17,13 @@ fn finalize_does_not_wait_for_what_nobody_answers() {
 #[test]
 fn a_request_that_cannot_be_started_fails() {
     support::run_program(1, "errors", &["unstarted"]);
-    // Threads wait in a way of their own.
+    // Threads wait by another function.
     support::run_program(1, "errors", &["unstarted", "threads"]);
 }
 
-/// `mpirun` ends a job of which a rank dies, so that it has to be told not to.
+/// `mpirun` ends a job if a rank dies, unless it is configured otherwise.
 #[test]
-fn a_killed_rank_is_an_error_to_those_who_wait_for_it() {
+fn operations_on_a_killed_rank_fail() {
     let mut command = support::mpirun(2);
     command.arg("--enable-recovery").arg(support::program("errors")).arg("killed");
     let run = support::finish(&mut command);
@@ -32,7 +32,7 @@ fn a_killed_rank_is_an_error_to_those_who_wait_for_it() {
 }
 
 #[test]
-fn a_rank_that_died_before_it_was_met_is_an_error_to_those_who_wait_for_it() {
+fn operations_on_a_rank_that_died_before_connecting_fail() {
     let mut command = support::mpirun(2);
     command.arg("--enable-recovery").arg(support::program("errors")).arg("never-met");
     let run = support::finish(&mut command);
@@ -40,18 +40,18 @@ fn a_rank_that_died_before_it_was_met_is_an_error_to_those_who_wait_for_it() {
 }
 
 #[test]
-fn a_killed_rank_ends_the_job_where_errors_are_fatal() {
+fn a_killed_rank_ends_the_job_if_errors_are_fatal() {
     let mut command = support::mpirun(2);
     command.arg("--enable-recovery").arg(support::program("errors")).arg("fatal");
     let run = support::finish(&mut command);
-    // Had the receive returned, whatever it said, the program would say one or the other. Open MPI's own words on its end
-    // are no proof: mpirun 4.1 loses them now and then, and its exit status as well.
+    // If the receive returned, the program would print one of two lines. Open MPI's own message and mpirun's exit
+    // status are no proof, because mpirun 4.1 sometimes loses them.
     assert!(run.stderr.contains("it died"), "{run:?}");
     assert!(!run.stdout.contains("all three") && !run.stderr.contains("does not hold"), "{run:?}");
 }
 
 #[test]
-fn processes_of_another_word_order_are_refused() {
+fn processes_of_another_byte_order_are_refused() {
     let run = support::run_program(3, "architecture", &[]);
     assert!(run.stderr.contains("has another byte order or word size"), "{run:?}");
 }

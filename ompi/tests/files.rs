@@ -1,4 +1,4 @@
-//! MPI-IO: Open MPI's own component and ROMIO, both of which exchange data by messages.
+//! MPI-IO with Open MPI's own component and with ROMIO. Both exchange data by messages.
 
 mod support;
 

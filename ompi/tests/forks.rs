@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-/// Runs the program over each transport; it writes what came of it to a file, because mpirun may lose a rank's words.
+/// Runs the program over each transport. The program writes its result to a file, because mpirun may lose output.
 fn over_every_transport(what: &str, expected: &str) {
     for transport in ["sm", "tcp"] {
         let result = support::scratch().join(format!("forks-{what}-{transport}-{}", std::process::id()));
@@ -19,11 +19,11 @@ fn over_every_transport(what: &str, expected: &str) {
 }
 
 #[test]
-fn a_killed_rank_is_an_error_to_others_while_its_child_lives() {
+fn operations_on_a_killed_rank_fail_while_its_child_lives() {
     over_every_transport("killed", "noticed while the child lived");
 }
 
 #[test]
-fn children_that_end_like_programs_do_no_harm() {
+fn children_that_call_exit_do_no_harm() {
     over_every_transport("children", "no child did harm");
 }

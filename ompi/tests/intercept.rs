@@ -1,12 +1,12 @@
-//! Calls that no component of Open MPI is asked about reach the functions before Open MPI's: wherever they come from,
-//! in a process that nobody prepared. What happens in memory is tested in `ompi/intercept`.
+//! Calls without a component interface reach Cableway's functions from every caller, without any preparation of the
+//! process. `ompi/intercept` tests the changes of memory.
 
 mod support;
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where the program finds its objects.
+/// Returns the folder in which the program finds its objects.
 fn folder() -> PathBuf {
     support::scratch().join("intercept-objects")
 }
@@ -17,7 +17,7 @@ fn object(file: &str, source: &str, flags: &[&str]) -> PathBuf {
     support::build(&format!("intercept-objects/{file}"), &format!("intercept/{source}"), &flags)
 }
 
-/// The program, linked in some way, without `mpirun`, and its objects.
+/// Returns the program, linked in this way, without `mpirun`, and builds its objects.
 fn program(linked: &str, flags: &[&str]) -> Command {
     object("libbefore.so", "caller.c", &["-Wl,-z,now", "-Wl,-z,relro"]);
     object("libunloaded.so", "caller.c", &["-Wl,-z,now"]);
@@ -35,13 +35,13 @@ fn program(linked: &str, flags: &[&str]) -> Command {
 const LAZY: &[&str] = &["-Wl,-z,lazy"];
 const CALLERS: [&str; 5] = ["program", "address", "before", "later", "fortran"];
 
-/// Runs the program, and answers the lines that it printed.
+/// Runs the program. Returns the lines that it printed.
 fn run(command: &mut Command, argument: &str) -> Vec<String> {
     let run = support::finish(command.arg(argument)).assert_success();
     run.stdout.lines().map(str::to_owned).collect()
 }
 
-/// The object in which a caller's calls end, by the beginning of its name.
+/// Checks the object that a caller's calls reach, by the beginning of its name.
 fn assert_target(lines: &[String], when: &str, caller: &str, object: &str) {
     let start = format!("{when} {caller} ");
     let target = lines.iter().find_map(|line| line.strip_prefix(&start));
@@ -61,17 +61,17 @@ fn packs_device_memory(linked: &str, flags: &[&str]) {
 }
 
 #[test]
-fn device_memory_is_packed_by_every_caller_of_a_program_that_is_bound_lazily() {
+fn every_caller_packs_device_memory_with_lazy_binding() {
     packs_device_memory("lazy", LAZY);
 }
 
 #[test]
-fn device_memory_is_packed_by_every_caller_of_a_program_whose_slots_are_protected() {
+fn every_caller_packs_device_memory_with_protected_slots() {
     packs_device_memory("protected", &["-Wl,-z,now", "-Wl,-z,relro"]);
 }
 
 #[test]
-fn device_memory_is_packed_by_every_caller_of_a_program_at_fixed_addresses() {
+fn every_caller_packs_device_memory_at_fixed_addresses() {
     packs_device_memory("fixed", &["-fno-pie", "-no-pie", "-Wl,-z,now"]);
 }
 
@@ -79,7 +79,7 @@ fn device_memory_is_packed_by_every_caller_of_a_program_at_fixed_addresses() {
 fn a_profiling_tool_sees_the_calls() {
     let tool = object("libtool.so", "tool.c", &[]);
     let lines = run(program("lazy", LAZY).env("LD_PRELOAD", tool), "pack");
-    // Those by Fortran's bindings, and by an address in MPI's library, pass by every tool.
+    // No tool sees calls by Fortran's bindings, or by an address in MPI's library.
     assert!(lines.contains(&"tool 4".to_owned()), "{lines:?}");
     for caller in CALLERS {
         assert!(lines.contains(&format!("packed {caller}")), "{caller}: {lines:?}");
@@ -89,7 +89,7 @@ fn a_profiling_tool_sees_the_calls() {
 }
 
 #[test]
-fn the_parameter_leaves_calls_alone() {
+fn a_parameter_disables_interception() {
     let lines = run(program("lazy", LAZY).env("OMPI_MCA_pml_cableway_intercept", "no"), "targets");
     for caller in ["address", "before", "later", "fortran"] {
         assert_target(&lines, "during", caller, "libmpi.so");
@@ -97,7 +97,7 @@ fn the_parameter_leaves_calls_alone() {
 }
 
 #[test]
-fn another_pml_leaves_calls_alone() {
+fn another_pml_disables_interception() {
     let lines = run(program("lazy", LAZY).env("OMPI_MCA_pml", "ob1"), "targets");
     for caller in ["address", "before", "later", "fortran"] {
         assert_target(&lines, "during", caller, "libmpi.so");
@@ -110,6 +110,6 @@ fn with_the_preload_library_nothing_is_redirected() {
     for caller in ["before", "later", "fortran"] {
         assert_target(&lines, "during", caller, "libcableway_mpi.so");
     }
-    // It does not reach what is looked up in MPI's library itself.
+    // The preload library does not reach functions that are looked up in MPI's library itself.
     assert_target(&lines, "during", "address", "libmpi.so");
 }

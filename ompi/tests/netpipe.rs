@@ -1,5 +1,5 @@
-//! NetPIPE's integrity check: messages of all sizes, each a little more and less than a power of two, every byte looked at
-//! by a program that is not ours.
+//! NetPIPE's integrity check: an independent program sends messages of sizes around each power of two and checks every
+//! byte.
 
 mod support;
 
@@ -7,7 +7,7 @@ fn every_size_arrives(options: &[&str]) {
     if !support::has_netpipe() {
         return support::skip(support::NO_NETPIPE);
     }
-    // As it comes; receives posted before; synchronous sends; from anybody.
+    // Default mode; pre-posted receives; synchronous sends; receives from any source.
     for mode in [&[][..], &["-a"], &["-S"], &["-z"]] {
         support::netpipe(support::mpirun(2).args(options), 4 << 20, mode, support::HANG);
     }

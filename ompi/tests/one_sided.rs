@@ -1,16 +1,16 @@
-//! One-sided operations of Open MPI's own components, some of which send and receive for them.
+//! One-sided operations of Open MPI's own components. Some of these send and receive messages.
 
 mod support;
 
-/// What `MPI_Win_allocate` gets by itself: on 4.1 `osc/rdma` or shared memory.
+/// The default components of `MPI_Win_allocate`: under 4.1 `osc/rdma` or shared memory.
 #[test]
-fn windows_work_as_open_mpi_chooses() {
+fn windows_work_with_default_components() {
     for ranks in 1..=3 {
         support::run_program(ranks, "one_sided", &[]);
     }
 }
 
-/// It reads the tag of what it has sent from the request, which no other component does.
+/// This component reads the tag of a sent message from the request, which no other component does.
 #[test]
 fn windows_work_over_messages() {
     if support::major_version() >= 5 {
@@ -24,7 +24,7 @@ fn windows_work_over_messages() {
     }
 }
 
-/// Not with one rank, where 4.1 finds no transport for it.
+/// Not with one rank: 4.1 finds no transport for it.
 #[test]
 fn windows_work_over_stock_transports() {
     for ranks in 2..=3 {

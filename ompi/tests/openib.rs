@@ -1,16 +1,16 @@
-//! The component over verbs alone: where this machine has a device, and the component the feature `openib`.
+//! The component over verbs alone, if this machine has a device and the component the feature `openib`.
 
 mod support;
 
 use std::process::Command;
 use std::time::Duration;
 
-/// An emulated machine, whose device is emulated as well, takes its time.
+/// An emulated machine with an emulated device is slow.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How soon a peer's death is to be noticed, where processes may stand still for seconds.
+/// The time limit for detecting a peer's death. Emulated processes may pause for seconds.
 const PEER_TIMEOUT: &str = "20s";
 
-/// Why nothing can be tested here.
+/// Returns the reason why the tests are skipped, if any.
 fn lacking() -> Option<&'static str> {
     let object = std::fs::read(support::object()).expect("the object can be read");
     let named = object.windows(9).any(|bytes| bytes == b"ibverbs.s");
@@ -22,7 +22,7 @@ fn lacking() -> Option<&'static str> {
     (!device).then_some("this machine has no verbs device (tests/rxe-guest/run emulates one that has)")
 }
 
-/// `mpirun` of so many ranks that have verbs, and nothing else, to reach each other.
+/// Returns `mpirun` with this many ranks that use verbs only.
 fn over_verbs(ranks: u32) -> Command {
     let mut command = support::mpirun(ranks);
     command.args(["--mca", "pml_cableway_btl", "openib", "--mca", "pml_cableway_peer_timeout", PEER_TIMEOUT]);
@@ -40,7 +40,7 @@ fn program_over_verbs(ranks: u32, name: &str, arguments: &[&str]) {
     }
 }
 
-/// On the simulated driver or the one that `CABLEWAY_CUDA_LIBDIR` names.
+/// On the simulated driver, or on the one that `CABLEWAY_CUDA_LIBDIR` names.
 fn device_memory_over_verbs(name: &str) {
     if let Some(reason) = lacking() {
         return support::skip(reason);
@@ -51,7 +51,7 @@ fn device_memory_over_verbs(name: &str) {
 }
 
 #[test]
-fn verbs_are_what_carries_messages() {
+fn messages_travel_over_verbs() {
     if let Some(reason) = lacking() {
         return support::skip(reason);
     }
@@ -67,12 +67,12 @@ fn neighbours_exchange_messages_of_every_size() {
 }
 
 #[test]
-fn requests_do_what_mpi_allows() {
+fn requests_may_be_freed_cancelled_and_restarted() {
     program_over_verbs(2, "requests", &[]);
 }
 
 #[test]
-fn derived_types_arrive_as_mpi_packs_them() {
+fn derived_types_arrive_as_mpi_pack_defines() {
     program_over_verbs(2, "types", &[]);
 }
 
@@ -82,7 +82,7 @@ fn many_threads_send_at_once() {
 }
 
 #[test]
-fn processes_of_several_jobs_meet() {
+fn processes_of_several_jobs_connect() {
     program_over_verbs(2, "dynamic", &[]);
 }
 
@@ -102,12 +102,12 @@ fn truncation_is_an_error_of_its_class() {
 }
 
 #[test]
-fn finalize_does_not_wait_for_what_nobody_answers() {
+fn finalize_does_not_wait_for_unmatched_operations() {
     program_over_verbs(2, "errors", &["unfinished"]);
 }
 
 #[test]
-fn a_killed_rank_is_an_error_to_those_who_wait_for_it() {
+fn operations_on_a_killed_rank_fail() {
     if let Some(reason) = lacking() {
         return support::skip(reason);
     }

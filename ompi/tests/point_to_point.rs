@@ -1,4 +1,4 @@
-//! Messages between the ranks of one job, and between those of several.
+//! Messages between ranks of one job, and between ranks of several jobs.
 
 mod support;
 
@@ -10,15 +10,15 @@ fn neighbours_exchange_messages_of_every_size() {
 }
 
 #[test]
-fn requests_do_what_mpi_allows() {
+fn requests_may_be_freed_cancelled_and_restarted() {
     for ranks in 1..=3 {
         support::run_program(ranks, "requests", &[]);
     }
 }
 
-/// What is freed is overwritten, so that a use of it does not go unnoticed.
+/// Freed memory is overwritten, so that its use is detected.
 #[test]
-fn a_message_taken_by_a_probe_keeps_its_communicator() {
+fn a_matched_message_keeps_its_communicator() {
     for ranks in 1..=2 {
         let mut command = support::mpirun(ranks);
         command.env("MALLOC_PERTURB_", "165").arg(support::program("matched"));
@@ -27,8 +27,8 @@ fn a_message_taken_by_a_probe_keeps_its_communicator() {
 }
 
 #[test]
-fn no_send_waits_for_credit_that_must_not() {
-    // A sixth of the messages uses it up, empty ones as well.
+fn nonblocking_sends_never_wait_for_credit() {
+    // A sixth of the messages uses up the credit, even if they are empty.
     for (ranks, btl) in [(1, "self,sm"), (2, "self,sm"), (3, "self,sm"), (2, "self,tcp")] {
         let mut mpirun = support::mpirun(ranks);
         mpirun.args(["--mca", "pml_cableway_pml_unexpected_limit", "8K", "--mca", "pml_cableway_btl", btl]);
@@ -37,14 +37,14 @@ fn no_send_waits_for_credit_that_must_not() {
 }
 
 #[test]
-fn derived_types_arrive_as_mpi_packs_them() {
+fn derived_types_arrive_as_mpi_pack_defines() {
     for ranks in 1..=2 {
         support::run_program(ranks, "types", &[]);
     }
 }
 
 #[test]
-fn whoever_waits_lets_the_rest_of_open_mpi_advance() {
+fn waiting_calls_progress_the_rest_of_open_mpi() {
     for ranks in 2..=3 {
         support::run_program(ranks, "progress", &[]);
     }
@@ -56,13 +56,13 @@ fn many_threads_send_at_once() {
 }
 
 #[test]
-fn processes_of_several_jobs_meet() {
+fn processes_of_several_jobs_connect() {
     for ranks in 1..=3 {
         support::run_program(ranks, "dynamic", &[]);
     }
 }
 
-/// Each in order, whether or not those that it is connected to have left before.
+/// Each process leaves normally, even if its peers have left before.
 #[test]
 fn processes_of_several_jobs_leave_at_any_time() {
     for (ranks, when) in [(1, "at-once"), (1, "late"), (2, "at-once"), (2, "late")] {

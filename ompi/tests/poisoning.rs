@@ -1,4 +1,4 @@
-//! What follows a panic in the engine: everything that waits ends, by an error or with the job.
+//! After a panic in the engine every waiting call ends: with an error, or with the job.
 
 mod support;
 
@@ -7,18 +7,18 @@ use std::process::Command;
 
 const NO_FAULTS: &str = "this build has no panics on demand, which take debug assertions";
 
-/// Adds the program, and where it says that it wants a panic.
+/// Adds the program, and the file that requests a panic.
 fn poisoned(mut command: Command, what: &str) -> Command {
     command.env("CABLEWAY_TEST_PANIC", support::scratch().join("panic")).arg(what);
     command
 }
 
-/// Alone, a rank that sends to itself.
+/// A single rank that sends to itself.
 fn alone(what: &str) -> support::Finished {
     support::finish(&mut poisoned(support::singleton(&support::program("poisoned")), what))
 }
 
-/// Every call has answered as the program expects, and it has ended in order.
+/// Checks that every call returned what the program expects, and that the program ended normally.
 fn assert_ended_with_errors(what: &str, run: &support::Finished) {
     assert!(run.status.success() && run.stdout.contains("done"), "{what}: {run:?}");
     assert!(run.stderr.contains("panic requested by"), "{what}: {run:?}");
@@ -32,7 +32,7 @@ fn assert_aborted(what: &str, run: &support::Finished, reason: &str) {
 }
 
 #[test]
-fn whatever_waits_ends_with_an_internal_error() {
+fn waiting_calls_end_with_an_internal_error() {
     if !cfg!(debug_assertions) {
         return support::skip(NO_FAULTS);
     }
@@ -53,7 +53,7 @@ fn a_collective_ends_with_an_error() {
 }
 
 #[test]
-fn the_job_aborts_where_a_buffer_may_be_in_use() {
+fn the_job_aborts_if_a_buffer_may_be_in_use() {
     if !cfg!(debug_assertions) {
         return support::skip(NO_FAULTS);
     }
@@ -63,7 +63,7 @@ fn the_job_aborts_where_a_buffer_may_be_in_use() {
 }
 
 #[test]
-fn the_job_aborts_where_other_threads_may_be_inside() {
+fn the_job_aborts_if_other_threads_may_be_inside() {
     if !cfg!(debug_assertions) {
         return support::skip(NO_FAULTS);
     }
@@ -73,7 +73,7 @@ fn the_job_aborts_where_other_threads_may_be_inside() {
 }
 
 #[test]
-fn the_job_aborts_where_the_engine_goes_on() {
+fn the_job_aborts_if_the_engine_continues() {
     if !cfg!(debug_assertions) {
         return support::skip(NO_FAULTS);
     }

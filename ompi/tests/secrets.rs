@@ -1,5 +1,5 @@
-//! The secret of a job, without which its processes accept no connection: random, the same in all of them, and published
-//! where only processes of the user can read it.
+//! The secret of a job: random, the same in all processes, and published where only processes of the user can read it.
+//! Without it processes accept no connection.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn file(name: &str) -> PathBuf {
     support::scratch().join(format!("secret-{}-{name}", std::process::id()))
 }
 
-/// The secret of a job under `mpirun`, in hexadecimal digits.
+/// Returns the secret of a job under `mpirun` in hexadecimal digits.
 fn secret_of_a_job(name: &str) -> String {
     let file = file(name);
     let path = file.to_str().expect("plain");
@@ -26,7 +26,7 @@ fn assert_random(one: &str, other: &str) {
     assert_eq!((one.len(), other.len()), (64, 64), "{one} {other}");
     let (bytes, others) = (one.as_bytes().chunks(2), other.as_bytes().chunks(2));
     let alike = bytes.zip(others).filter(|(one, other)| one == other).count();
-    // So many equal bytes of 32 come by chance once in 10^9 runs.
+    // This many equal bytes of 32 occur by chance once in 10^9 runs.
     assert!(alike < 7, "{one} {other}");
 }
 
@@ -35,10 +35,10 @@ fn each_job_has_a_random_secret() {
     assert_random(&secret_of_a_job("one"), &secret_of_a_job("other"));
 }
 
-/// No rank gets a message, and the reason is logged.
+/// Checks that no rank receives a message, and that the reason is logged.
 fn no_message_passes(what: &str, options: &[&str], reason: &str) {
     let mut mpirun = support::mpirun(RANKS);
-    // Open MPI would end the job where a process ends without MPI_Finalize.
+    // Open MPI would end the job if a process ends without MPI_Finalize.
     mpirun.arg("--enable-recovery").args(options);
     let path = file(what);
     let arguments = [path.to_str().expect("plain"), what];
@@ -59,7 +59,7 @@ fn with_another_secret_no_connection_is_made() {
     no_message_passes("falsified", &SOCKETS, "it does not know the job's secret");
 }
 
-/// Runs the program under Slurm; None, with the reason printed, where there is no Slurm.
+/// Runs the program under Slurm. Without Slurm it prints the reason and returns `None`.
 fn under_slurm(what: &str, name: &str) -> Option<support::Finished> {
     let path = support::singleton(&support::program("secret"));
     let mut slurm = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/slurm/run"));

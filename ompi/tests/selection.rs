@@ -1,5 +1,5 @@
-//! Where the component cannot be used, Open MPI goes on with another PML, and one line says why. Where the job asks for it by
-//! name, it ends.
+//! If the component cannot be used, Open MPI uses another PML, and one line gives the reason. If the job requires the
+//! component by name, the job ends.
 
 mod support;
 
@@ -10,31 +10,31 @@ const NOT_USED: &str = "cableway: not used, another pml takes its place: ";
 const CANNOT_RUN: &str = "cableway: cannot run, and pml = cableway allows no other: ";
 const BAD_VALUE: [&str; 3] = ["--mca", "pml_cableway_btl_sm_eager_limit", "much"];
 const WHY_BAD: &str = "parameter 'btl_sm_eager_limit' cannot be 'much'";
-/// A folder that is not there cannot have sockets.
+/// Sockets cannot be created in a folder that does not exist.
 const CANNOT_START: [&str; 3] = ["--mca", "pml_cableway_btl_sm_socket_folder", "/nonexistent/folder"];
 const WHY_NOT_STARTED: &str = "a transport could not be set up: sm: listening for peers: No such file or directory";
 
-/// How many processes tell the reason.
-enum Told {
-    ByEach,
-    OncePerNode,
+/// The number of processes that log the reason.
+enum LoggedBy {
+    EachProcess,
+    OneProcessOfANode,
 }
 
-/// Runs the program, which checks that the given PML carries its messages. What was said of the component.
+/// Runs the program, which checks that the given PML is selected. Returns the lines about the component.
 fn runs_under(pml: &str, options: &[&str], arguments: &[&str]) -> Vec<String> {
     let mut mpirun = support::mpirun_as_is(RANKS);
     let arguments = [&[pml], arguments].concat();
     let (finished, said) = support::run_apart(mpirun.args(options), RANKS, &support::program("selection"), &arguments);
     assert!(finished.status.success() && said.iter().all(|said| said.ends_with("done\n")), "{finished:?} {said:?}");
-    // Open MPI's own transports may have something to say.
+    // Ignore lines of Open MPI's own transports.
     said.iter().flat_map(|said| said.lines()).filter(|line| line.contains("cableway")).map(str::to_owned).collect()
 }
 
-fn falls_back(options: &[&str], arguments: &[&str], told: &Told, reason: &str) {
+fn falls_back(options: &[&str], arguments: &[&str], by: &LoggedBy, reason: &str) {
     let lines = runs_under("ob1", options, arguments);
-    let expected = match told {
-        Told::ByEach => RANKS as usize,
-        Told::OncePerNode => 1,
+    let expected = match by {
+        LoggedBy::EachProcess => RANKS as usize,
+        LoggedBy::OneProcessOfANode => 1,
     };
     assert_eq!(lines.len(), expected, "{lines:?}");
     for line in lines {
@@ -43,43 +43,48 @@ fn falls_back(options: &[&str], arguments: &[&str], told: &Told, reason: &str) {
 }
 
 #[test]
-fn it_is_selected_where_no_pml_is_named() {
+fn the_component_is_selected_by_default() {
     assert_eq!(runs_under("cableway", &[], &[]), [""; 0]);
 }
 
 #[test]
 fn another_pml_of_higher_priority_takes_over() {
-    falls_back(&["--mca", "pml_cableway_priority", "1"], &[], &Told::OncePerNode, "");
+    falls_back(&["--mca", "pml_cableway_priority", "1"], &[], &LoggedBy::OneProcessOfANode, "");
 }
 
 #[test]
 fn the_first_name_of_a_list_takes_over() {
-    falls_back(&["--mca", "pml", "ob1,cableway"], &[], &Told::OncePerNode, "of pml = ob1,cableway");
+    falls_back(&["--mca", "pml", "ob1,cableway"], &[], &LoggedBy::OneProcessOfANode, "of pml = ob1,cableway");
 }
 
 #[test]
 fn another_pml_takes_over_from_a_bad_value() {
-    falls_back(&BAD_VALUE, &[], &Told::ByEach, WHY_BAD);
+    falls_back(&BAD_VALUE, &[], &LoggedBy::EachProcess, WHY_BAD);
 }
 
 #[test]
-fn another_pml_takes_over_where_the_engine_cannot_start() {
-    falls_back(&CANNOT_START, &[], &Told::ByEach, WHY_NOT_STARTED);
+fn another_pml_takes_over_if_the_engine_cannot_start() {
+    falls_back(&CANNOT_START, &[], &LoggedBy::EachProcess, WHY_NOT_STARTED);
 }
 
 #[test]
-fn another_pml_takes_over_where_open_mpi_has_other_structures() {
-    falls_back(&[], &["other-structures"], &Told::OncePerNode, "this is the cableway component for Open MPI ");
+fn another_pml_takes_over_under_another_version() {
+    falls_back(
+        &[],
+        &["other-structures"],
+        &LoggedBy::OneProcessOfANode,
+        "this is the cableway component for Open MPI ",
+    );
 }
 
 #[test]
-fn nothing_is_said_where_it_is_not_wanted() {
+fn excluding_the_component_logs_nothing() {
     for pml in ["ob1", "^cableway"] {
         assert_eq!(runs_under("ob1", &["--mca", "pml", pml], &[]), [""; 0]);
     }
 }
 
-/// Of a job of one that asks for the component by name.
+/// Checks that a job of one rank that requires the component ends.
 fn ends(options: [&str; 3], reason: &str) {
     let mut program = support::singleton(&support::program("selection"));
     let [_, parameter, value] = options;
@@ -92,14 +97,14 @@ fn ends(options: [&str; 3], reason: &str) {
 }
 
 #[test]
-fn a_job_that_asks_for_it_by_name_ends() {
+fn a_job_that_requires_the_component_ends() {
     ends(BAD_VALUE, WHY_BAD);
     ends(CANNOT_START, WHY_NOT_STARTED);
 }
 
-/// As where it was built for a version of which this one lacks symbols.
+/// As if the file was built for another version of Open MPI, with symbols that this one lacks.
 #[test]
-fn a_file_that_cannot_be_loaded_is_left_out() {
+fn a_file_that_cannot_be_loaded_is_ignored() {
     let folder = support::scratch().join("components-of-another-version");
     std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
     let source = folder.join("component.c");

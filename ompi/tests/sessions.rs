@@ -1,9 +1,9 @@
-//! MPI 4's sessions, which Open MPI has from 5.0 on.
+//! MPI 4's sessions, which Open MPI supports from 5.0 on.
 
 mod support;
 
 #[test]
-fn sessions_come_one_after_the_other() {
+fn consecutive_sessions_work() {
     if support::major_version() < 5 {
         return support::skip("Open MPI 4.1 has no sessions");
     }

@@ -9,8 +9,8 @@ use crate::support::{Driver, Test, cableway, eventually, finish, start};
 
 pub(crate) const TESTS: &[Test] = &[
     ("cli::wrong_input_is_explained", wrong_input_is_explained),
-    ("cli::info_tells_parameters_and_their_sources", info_tells_parameters_and_their_sources),
-    ("cli::explain_tells_protocols_and_reasons", explain_tells_protocols_and_reasons),
+    ("cli::info_prints_parameters_and_their_sources", info_prints_parameters_and_their_sources),
+    ("cli::explain_prints_protocols_and_reasons", explain_prints_protocols_and_reasons),
     ("cli::device_memory_without_a_driver_is_explained", device_memory_without_a_driver_is_explained),
     ("cli::a_comparison_is_printed_and_kept", a_comparison_is_printed_and_kept),
     ("cli::every_route_is_compared", every_route_is_compared),
@@ -54,7 +54,7 @@ fn wrong_input_is_explained() {
     assert!(finished.stderr.contains("peer_timeout"), "{finished:?}");
 }
 
-fn info_tells_parameters_and_their_sources() {
+fn info_prints_parameters_and_their_sources() {
     let one = finish(cableway().args(["info", "peer_timeout"]).env("CABLEWAY_PEER_TIMEOUT", "3")).assert_success();
     assert!(one.stdout.starts_with("peer_timeout = 3s (time, environment; default 10s)"), "{one:?}");
     assert!(one.stdout.contains("fail that much later"), "when to change it: {one:?}");
@@ -92,7 +92,7 @@ fn info_tells_parameters_and_their_sources() {
     assert!(parameters.len() == 1 && parameters[0].contains("btl_sm_eager_limit = 8K"), "{text}");
 }
 
-fn explain_tells_protocols_and_reasons() {
+fn explain_prints_protocols_and_reasons() {
     let explain = |arguments: &[&str]| finish(cableway().arg("explain").args(arguments)).assert_success().stdout;
     let text = explain(&["--src", "device", "--dst", "host", "--size", "1..4M"]);
     let rows: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).map(str::trim).collect();

@@ -10,25 +10,25 @@ use crate::support::{
 };
 
 pub(crate) const TESTS: &[Test] = &[
-    ("launcher::exit_code_is_that_of_the_first_failure", exit_code_is_that_of_the_first_failure),
+    ("launcher::the_exit_code_is_that_of_the_first_failure", the_exit_code_is_that_of_the_first_failure),
     ("launcher::programs_that_do_not_start", programs_that_do_not_start),
-    ("launcher::a_failure_ends_the_others", a_failure_ends_the_others),
+    ("launcher::a_failure_ends_the_other_ranks", a_failure_ends_the_other_ranks),
     ("launcher::ranks_that_ignore_sigterm_are_killed", ranks_that_ignore_sigterm_are_killed),
     ("launcher::keep_going_lets_survivors_finish", keep_going_lets_survivors_finish),
     ("launcher::signals_reach_every_rank", signals_reach_every_rank),
     ("launcher::a_second_interrupt_kills", a_second_interrupt_kills),
     ("launcher::stop_and_continue", stop_and_continue),
     ("launcher::ranks_die_with_a_killed_launcher", ranks_die_with_a_killed_launcher),
-    ("launcher::nothing_is_left_of_a_rank_that_ended", nothing_is_left_of_a_rank_that_ended),
-    ("launcher::tagged_lines_are_whole", tagged_lines_are_whole),
+    ("launcher::no_process_of_a_finished_rank_remains", no_process_of_a_finished_rank_remains),
+    ("launcher::tagged_lines_are_never_split", tagged_lines_are_never_split),
     ("launcher::output_is_untouched_by_default", output_is_untouched_by_default),
     ("launcher::input_goes_to_rank_0", input_goes_to_rank_0),
     ("launcher::a_terminal_is_read_for_rank_0", a_terminal_is_read_for_rank_0),
-    ("launcher::ranks_are_bound_to_cores_of_their_own", ranks_are_bound_to_cores_of_their_own),
+    ("launcher::each_rank_is_bound_to_its_own_core", each_rank_is_bound_to_its_own_core),
     ("launcher::hangup_stays_ignored_under_nohup", hangup_stays_ignored_under_nohup),
 ];
 
-fn exit_code_is_that_of_the_first_failure() {
+fn the_exit_code_is_that_of_the_first_failure() {
     assert_eq!(finish(&mut shell_job(3, &[], "exit 0")).code(), 0);
     let finished = finish(&mut shell_job(3, &[], "[ $CABLEWAY_JOB_RANK != 1 ] || exit 42"));
     assert_eq!(finished.code(), 42);
@@ -45,7 +45,7 @@ fn programs_that_do_not_start() {
     assert_eq!(finish(job(2, &[]).arg("/")).code(), 126);
 }
 
-fn a_failure_ends_the_others() {
+fn a_failure_ends_the_other_ranks() {
     let sleep = long_sleep();
     let script = format!("if [ $CABLEWAY_JOB_RANK = 2 ]; then exit 7; else sleep {sleep}; fi");
     assert_eq!(finish(&mut shell_job(4, &[], &script)).code(), 7);
@@ -150,13 +150,13 @@ fn assert_gone(marker: &str) {
     assert!(eventually(|| processes_with(marker).is_empty()), "{:?}", processes_with(marker));
 }
 
-fn nothing_is_left_of_a_rank_that_ended() {
+fn no_process_of_a_finished_rank_remains() {
     let sleep = long_sleep();
     finish(&mut shell_job(2, &["--tag-output"], &format!("sleep {sleep} & exit 0"))).assert_success();
     assert_gone(&sleep);
 }
 
-fn tagged_lines_are_whole() {
+fn tagged_lines_are_never_split() {
     let script =
         "i=0; while [ $i -lt 300 ]; do printf a; printf '%s\\n' bc; echo err >&2; i=$((i+1)); done; printf end";
     let finished = finish(&mut shell_job(4, &["--tag-output"], script)).assert_success();
@@ -191,7 +191,7 @@ fn a_terminal_is_read_for_rank_0() {
     assert!(finished.stdout.contains("[0] typed"), "{finished:?}");
 }
 
-fn ranks_are_bound_to_cores_of_their_own() {
+fn each_rank_is_bound_to_its_own_core() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores < 2 {
         return skip("one processor: there is nothing to bind to");

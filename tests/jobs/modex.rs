@@ -11,10 +11,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("modex::built_in_exchanges_values", built_in_exchanges_values),
     ("modex::pmix_exchanges_values", pmix_exchanges_values),
     ("modex::srun_exchanges_values", srun_exchanges_values),
-    ("modex::tasks_without_pmix_are_told", tasks_without_pmix_are_told),
-    ("modex::alone_is_a_job_of_one", alone_is_a_job_of_one),
+    ("modex::tasks_without_pmix_get_an_explanation", tasks_without_pmix_get_an_explanation),
+    ("modex::a_single_process_is_a_job_of_one", a_single_process_is_a_job_of_one),
     ("modex::a_rank_that_dies_before_the_fence_is_an_error", a_rank_that_dies_before_the_fence_is_an_error),
-    ("modex::a_socket_that_did_not_arrive_is_named", a_socket_that_did_not_arrive_is_named),
+    ("modex::a_missing_socket_is_named_in_the_error", a_missing_socket_is_named_in_the_error),
 ];
 
 pub(crate) const ROLES: &[Role] = &[("exchange", exchange), ("fence", fence), ("die_before_fence", die_before_fence)];
@@ -99,7 +99,7 @@ fn srun_exchanges_values() {
     assert!(one_line_for_all(&finished.stdout, 3).starts_with("Pmix 3 3 "), "{finished:?}");
 }
 
-fn tasks_without_pmix_are_told() {
+fn tasks_without_pmix_get_an_explanation() {
     let [program, role] = this("exchange");
     let mut command = Command::new(program);
     let finished = finish(command.arg(role).env("SLURM_STEP_NUM_TASKS", "2"));
@@ -107,7 +107,7 @@ fn tasks_without_pmix_are_told() {
     assert!(finished.stderr.contains("srun --mpi=pmix"), "{finished:?}");
 }
 
-fn alone_is_a_job_of_one() {
+fn a_single_process_is_a_job_of_one() {
     let [program, role] = this("exchange");
     let finished = finish(Command::new(program).arg(role)).assert_success();
     assert!(finished.stdout.starts_with("Nobody 1 1 "), "{finished:?}");
@@ -120,7 +120,7 @@ fn a_rank_that_dies_before_the_fence_is_an_error() {
     assert_eq!(told.iter().sum::<usize>(), 2, "{finished:?}");
 }
 
-fn a_socket_that_did_not_arrive_is_named() {
+fn a_missing_socket_is_named_in_the_error() {
     let [program, role] = this("fence");
     let finished = finish(job(1, &[]).args(["env", "CABLEWAY_JOB_SOCKET=3:1", &program, &role]));
     assert_eq!(finished.code(), 1);

@@ -8,10 +8,13 @@ use std::process::Command;
 use crate::support::{Finished, Test, cableway, finish};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("ompi::an_installation_for_a_user_is_undone_exactly", an_installation_for_a_user_is_undone_exactly),
-    ("ompi::an_installation_in_a_prefix_is_undone_exactly", an_installation_in_a_prefix_is_undone_exactly),
+    ("ompi::uninstall_removes_exactly_a_users_installation", uninstall_removes_exactly_a_users_installation),
+    (
+        "ompi::uninstall_removes_exactly_an_installation_in_a_prefix",
+        uninstall_removes_exactly_an_installation_in_a_prefix,
+    ),
     ("ompi::unsuitable_components_are_refused_with_a_reason", unsuitable_components_are_refused_with_a_reason),
-    ("ompi::status_says_what_to_do", status_says_what_to_do),
+    ("ompi::status_prints_the_remedy", status_prints_the_remedy),
 ];
 
 /// A home and a prefix with an Open MPI that only answers questions.
@@ -118,7 +121,7 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn an_installation_for_a_user_is_undone_exactly() {
+fn uninstall_removes_exactly_a_users_installation() {
     for (version, before) in [("5.0.7", Some("pml = ob1\n# mine, without an end")), ("4.1.4", None)] {
         let machine = Machine::new(&format!("user-{version}"), version);
         if let Some(before) = before {
@@ -164,7 +167,7 @@ fn an_installation_for_a_user_is_undone_exactly() {
     }
 }
 
-fn an_installation_in_a_prefix_is_undone_exactly() {
+fn uninstall_removes_exactly_an_installation_in_a_prefix() {
     let machine = Machine::new("prefix", "4.1.6");
     machine.write("prefix/etc/openmpi-mca-params.conf", "pml = ^ucx\n");
     let foreign = machine.write("elsewhere.so", "another's");
@@ -205,7 +208,7 @@ fn unsuitable_components_are_refused_with_a_reason() {
     assert_eq!(machine.files(), was);
 }
 
-fn status_says_what_to_do() {
+fn status_prints_the_remedy() {
     let machine = Machine::new("status", "5.0.7");
     let line = |finished: &Finished, about: &str| {
         let found = finished

@@ -24,7 +24,7 @@ fn long_files_are_found() {
 }
 
 #[test]
-fn sources_are_told_from_other_files() {
+fn sources_and_other_files_are_distinguished() {
     assert!(is_source("src/a.rs", "") && is_source("check", "#!/usr/bin/env bash\n") && is_source("x", "#!/bin/sh\n"));
     assert!(!is_source("README.md", "# Title") && !is_source("data.csv", "#!\n") && !is_source("vendor/a.c", ""));
 }

@@ -14,7 +14,7 @@ use crate::card::Address;
 use crate::credits::CreditCounter;
 use crate::inbound::Inbound;
 use crate::link::{Connection, Link, State};
-use crate::receives::{Receives, Taker};
+use crate::receives::{PostTarget, Receives};
 use crate::shared::Shared;
 use crate::verbs::{QueuePair, QueuePairOptions};
 use crate::work::ConnectedQp;
@@ -192,7 +192,7 @@ impl Shared {
         let receives = match &queue.shared {
             Some(shared) => self.receives(place, shared)?,
             None => {
-                let taker = Taker::One(Arc::clone(&pair));
+                let taker = PostTarget::One(Arc::clone(&pair));
                 Receives::new(&self.port.protection, taker, &self.devices, place, &queue.options)?
             }
         };

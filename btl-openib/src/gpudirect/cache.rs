@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_registration_is_of_the_memory_that_is_there(steps in prop::collection::vec(step(), 1..80),
+        fn registrations_cover_the_present_memory(steps in prop::collection::vec(step(), 1..80),
                                                          limit in 0_usize..3 * SLOT) {
             let driver = Driver::default();
             let mut cache = Cache::new(limit);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_registered_is_remembered_until_it_is_freed() {
+    fn refused_registrations_are_remembered_until_the_memory_is_freed() {
         let mut cache = Cache::<()>::new(1 << 20);
         let pool = Allocation { base: 4096, len: 4096, id: 7 };
         let (wanted, alive) = (pool.base..pool.base + 1, |_, _| true);

@@ -8,7 +8,7 @@
 //! # What makes it right
 //! - A registration belongs to an allocation, not to an address: the driver's id of it is asked for anew each time, and
 //!   is never used for another ([`cache`]). What peers may write to is registered for one transfer.
-//! - Nobody is told that a transfer is done before the GPUs see what was written ([`Held`]).
+//! - Nobody is told that a transfer is done before the GPUs see what was written ([`TransferMemory`]).
 //! - What the default stream holds is waited for by the caller
 //!   ([`Flags::DEVICE_DIRECT`](cableway_btl::Flags::DEVICE_DIRECT)).
 
@@ -34,23 +34,23 @@ use crate::settings::DirectSettings;
 use crate::verbs::{Access, MemoryRegion, Protection};
 
 /// Memory that a transfer or a peer uses. Dropping it makes the written data visible to the GPU.
-pub(crate) enum Held {
+pub(crate) enum TransferMemory {
     Host(Arc<MemoryRegion>),
     Device { memory: Arc<DeviceMemory>, written: bool },
 }
 
-impl Held {
+impl TransferMemory {
     pub(crate) fn region(&self) -> &MemoryRegion {
         match self {
-            Held::Host(region) => region,
-            Held::Device { memory, .. } => &memory.region,
+            TransferMemory::Host(region) => region,
+            TransferMemory::Device { memory, .. } => &memory.region,
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for TransferMemory {
     fn drop(&mut self) {
-        if let Held::Device { memory, written: true } = self {
+        if let TransferMemory::Device { memory, written: true } = self {
             memory.see_writes();
         }
     }
@@ -147,7 +147,7 @@ impl GpuDirect {
     ///
     /// # Errors
     /// Why that cannot be, for this memory or for all.
-    pub(crate) unsafe fn get(&self, region: &Region, access: Access) -> Result<Held, String> {
+    pub(crate) unsafe fn get(&self, region: &Region, access: Access) -> Result<TransferMemory, String> {
         let (location, address) = (region.location, region.address as usize);
         let Some(device) = location.device.filter(|_| location.class == MemoryClass::Device) else {
             return Err("managed memory migrates and cannot be registered".to_owned());
@@ -170,14 +170,14 @@ impl GpuDirect {
         let kept = access != Access::RemoteWrite;
         if kept {
             match cache.find(&allocation, &wanted, |id, at| self.devices.is_allocated(id, at)) {
-                Found::Registered(memory) => return Ok(Held::Device { memory, written }),
+                Found::Registered(memory) => return Ok(TransferMemory::Device { memory, written }),
                 Found::Refused => return Err("memory of its kind cannot be registered".to_owned()),
                 Found::Nothing => {}
             }
         }
         let range = if kept { cache.room_for(&allocation, &wanted) } else { wanted.clone() };
         let memory = self.register(methods, cache, (&allocation, &location), (range, &wanted), access, support)?;
-        Ok(Held::Device { memory, written })
+        Ok(TransferMemory::Device { memory, written })
     }
 
     /// Registers memory by the first method that works, and caches the registration unless peers may write to it.

@@ -11,7 +11,7 @@ use crate::memory::Buffer;
 use crate::order;
 use crate::shared::Shared;
 use crate::verbs::{Data, Gather, Post, Work};
-use crate::work::{ConnectedQp, LEAST, Owner, Works};
+use crate::work::{ConnectedQp, LEAST, Owner, WorkList};
 
 impl Tx {
     /// By which queue pair another message of `len` bytes may be sent, so that fragments that are out still can. None:
@@ -149,7 +149,7 @@ impl Tx {
     /// Gives back the memory of queues that were long and are empty.
     pub(crate) fn rest(&mut self) {
         self.release();
-        self.works.iter_mut().for_each(Works::rest);
+        self.works.iter_mut().for_each(WorkList::rest);
         if self.kept.is_empty() {
             self.kept.shrink_to(LEAST);
         }
@@ -190,12 +190,12 @@ impl Tx {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.works.iter().all(Works::is_empty)
+        self.works.iter().all(WorkList::is_empty)
     }
 
     /// Whether something under way will tell of the peer's death.
     pub(crate) fn is_watched(&self) -> bool {
-        self.works.iter().any(Works::is_watched)
+        self.works.iter().any(WorkList::is_watched)
     }
 
     /// Tells the peer how many of its messages were consumed. False: not now.
@@ -259,7 +259,7 @@ impl Tx {
 unsafe fn begin(
     shared: &Shared,
     link: &Link,
-    (number, qp, works): (usize, &ConnectedQp, &mut Works),
+    (number, qp, works): (usize, &ConnectedQp, &mut WorkList),
     work: Work<'_>,
     data: Data<'_>,
     signal: bool,

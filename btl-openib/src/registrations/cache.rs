@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_registration_is_of_the_pages_that_are_there(steps in prop::collection::vec(step(), 1..60)) {
+        fn registrations_cover_the_present_pages(steps in prop::collection::vec(step(), 1..60)) {
             let arena = Arena::new(64);
             let Some(mut cache) = cache(32) else { return Ok(()) };
             for step in steps {

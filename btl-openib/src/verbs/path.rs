@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_priority_overrules_as_far_as_it_says_anything() {
+    fn set_values_override_those_of_the_path() {
         let found = Priority { service_level: 3, traffic_class: 7 };
         let seen = |priority: Priority, gid| {
             let path = Path { port: 1, gid_index: 0, gid, lid: 9, priority: found };

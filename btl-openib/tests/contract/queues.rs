@@ -105,7 +105,7 @@ fn a_full_queue_leaves_the_others_free() {
 }
 
 #[test]
-fn puts_and_gets_go_beside_every_list() {
+fn puts_and_gets_work_with_every_list() {
     if !has_device() {
         return;
     }
@@ -128,7 +128,7 @@ fn puts_and_gets_go_beside_every_list() {
 /// With its own buffers for each peer, a receiver always has one, so the device never delays a sender. The completion
 /// queue grows for more peers than it was made for.
 #[test]
-fn buffers_of_their_own_are_there_for_every_peer() {
+fn each_peer_has_its_own_buffers() {
     if !has_device() {
         return;
     }
@@ -173,7 +173,7 @@ fn processes_with_different_lists_do_not_connect() {
 
 /// A device may lack shared receive queues where other devices of the job have them.
 #[test]
-fn buffers_of_its_own_meet_shared_ones() {
+fn per_peer_buffers_work_with_shared_ones() {
     const OWN: &str = "P,256,16,4,4:P,64K,18,4,8";
     const SHARED: &str = "P,256,16,4,4:S,64K,64,16,16";
     if !has_device() {

@@ -44,7 +44,7 @@ fn puts_and_gets_move_the_named_bytes() {
 /// An address that was unmapped and mapped again, or discarded, is different memory. A stale registration would move
 /// the old pages.
 #[test]
-fn memory_mapped_again_is_the_memory_that_is_moved() {
+fn transfers_use_memory_that_was_mapped_again() {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
     if !has_device() {
         return;

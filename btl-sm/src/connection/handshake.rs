@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Answer, Given, Wanted};
+use cableway_common_cuda::{Answer, DescriptorRequest, PieceDescriptor};
 
 use super::socket::{self, Credentials};
-use super::wire::{self, Gift, Hello, Packet, Refusal, WantedMemory};
+use super::wire::{self, Hello, Packet, Refusal, WireAnswer, WireDescriptorRequest};
 use super::{COLLISION_PAUSE, Connections, Event, Stage, tell};
 use crate::NAME;
 use crate::device::DeviceMapping;
@@ -28,7 +28,7 @@ impl Connections {
     ) -> Result<(), String> {
         let Some(connection) = self.all.get_mut(key) else { return Ok(()) };
         let file = match packet {
-            Packet::Give(..) => None,
+            Packet::DescriptorAnswer(..) => None,
             _ if files.len() > 1 => return Err("a packet brings too many files".to_owned()),
             _ => files.pop(),
         };
@@ -93,36 +93,43 @@ impl Connections {
                 }
                 Ok(())
             }
-            (Packet::Ask(wanted), Stage::Open) => {
+            (Packet::DescriptorRequest(wanted), Stage::Open) => {
                 let Some(peer) = &connection.peer else { return Ok(()) };
-                let wanted = Wanted::from(&wanted);
+                let wanted = DescriptorRequest::from(&wanted);
                 let (gift, given) = match inner.device_copies.answer(peer.rank, &wanted) {
-                    Answer::Given(given) => (Gift::Given(given.iter().map(|piece| piece.len).collect()), given),
-                    Answer::Gone => (Gift::Gone, Vec::new()),
-                    Answer::Refused => (Gift::Refused, Vec::new()),
+                    Answer::Descriptors(given) => {
+                        (WireAnswer::Pieces(given.iter().map(|piece| piece.len).collect()), given)
+                    }
+                    Answer::Gone => (WireAnswer::Gone, Vec::new()),
+                    Answer::Refused => (WireAnswer::Refused, Vec::new()),
                 };
-                let give = Packet::Give(WantedMemory::from(&wanted), gift).to_bytes();
+                let give = Packet::DescriptorAnswer(WireDescriptorRequest::from(&wanted), gift).to_bytes();
                 let files: Vec<_> = given.iter().map(|piece| piece.descriptor.as_fd()).collect();
                 if let Err(error) = socket::send_with(connection.socket.as_fd(), &give, &files) {
                     // Too many descriptors are under way, say.
                     log::debug!("{NAME}: no descriptor can be passed to rank {}: {error}", peer.rank);
-                    tell(connection, &Packet::Give(WantedMemory::from(&wanted), Gift::Gone), None);
+                    tell(
+                        connection,
+                        &Packet::DescriptorAnswer(WireDescriptorRequest::from(&wanted), WireAnswer::Gone),
+                        None,
+                    );
                 }
                 Ok(())
             }
-            (Packet::Give(wanted, gift), Stage::Open) if connection.asked > 0 => {
+            (Packet::DescriptorAnswer(wanted, gift), Stage::Open) if connection.asked > 0 => {
                 connection.asked -= 1;
                 let Some(peer) = &connection.peer else { return Ok(()) };
                 let answer = match gift {
-                    Gift::Given(lens) if lens.len() == files.len() => {
-                        let given = files.into_iter().zip(lens).map(|(descriptor, len)| Given { descriptor, len });
-                        Answer::Given(given.collect())
+                    WireAnswer::Pieces(lens) if lens.len() == files.len() => {
+                        let given =
+                            files.into_iter().zip(lens).map(|(descriptor, len)| PieceDescriptor { descriptor, len });
+                        Answer::Descriptors(given.collect())
                     }
-                    Gift::Refused => Answer::Refused,
+                    WireAnswer::Refused => Answer::Refused,
                     // It was given, and this process has no room for as many more descriptors.
-                    Gift::Given(_) | Gift::Gone => Answer::Gone,
+                    WireAnswer::Pieces(_) | WireAnswer::Gone => Answer::Gone,
                 };
-                inner.device_copies.supply(peer.rank, &Wanted::from(&wanted), answer);
+                inner.device_copies.supply(peer.rank, &DescriptorRequest::from(&wanted), answer);
                 Ok(())
             }
             _ => Err("a packet came out of turn".to_owned()),

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use cableway_base::Rank;
 use cableway_base::fork::Unshared;
 use cableway_btl::Error;
-use cableway_common_cuda::Wanted;
+use cableway_common_cuda::DescriptorRequest;
 use rustix::event::epoll;
 use rustix::event::epoll::{EventData, EventFlags};
 use slab::Slab;
@@ -202,10 +202,10 @@ impl Connections {
     }
 
     /// Asks a peer for a descriptor of device memory of its. Whether it could be asked.
-    pub(crate) fn ask(&mut self, peer: &Peer, wanted: &Wanted) -> bool {
+    pub(crate) fn ask(&mut self, peer: &Peer, wanted: &DescriptorRequest) -> bool {
         let connection = self.by_rank.get(&peer.rank).and_then(|&key| self.all.get_mut(key));
         let Some(connection) = connection.filter(|connection| connection.stage == Stage::Open) else { return false };
-        match socket::send(connection.socket.as_fd(), &Packet::Ask(wanted.into()).to_bytes(), None) {
+        match socket::send(connection.socket.as_fd(), &Packet::DescriptorRequest(wanted.into()).to_bytes(), None) {
             Ok(()) => {
                 connection.asked += 1;
                 self.busy = true;

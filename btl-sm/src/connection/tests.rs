@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Btl as _, Error, Job, Received as Message, Token, Upcalls};
-use cableway_common_cuda::{Devices, Wanted};
+use cableway_common_cuda::{DescriptorRequest, Devices};
 
 use super::socket::{self, Descriptor, Received};
-use super::wire::{Gift, Hello, Packet, Refusal, WantedMemory};
+use super::wire::{Hello, Packet, Refusal, WireAnswer, WireDescriptorRequest};
 use crate::card::Card;
 use crate::segment::Memory;
 use crate::settings::Settings;
@@ -249,11 +249,11 @@ fn unknown_device_memory_is_refused_and_unrequested_memory_is_ignored() {
     assert!(matches!(packet(house.answer(&caller)), Some((_, 1))));
     assert!(matches!(packet(house.answer(&caller)), Some((_, 0))));
     send(Packet::Ready { single_copy: false });
-    let wanted = WantedMemory::from(&Wanted { buffer_id: 5, base: 4096, len: 4096 });
-    send(Packet::Ask(wanted));
+    let wanted = WireDescriptorRequest::from(&DescriptorRequest { buffer_id: 5, base: 4096, len: 4096 });
+    send(Packet::DescriptorRequest(wanted));
     let Some((bytes, 0)) = packet(house.answer(&caller)) else { panic!("no answer") };
-    assert_eq!(Packet::parse(&bytes), Ok(Packet::Give(wanted, Gift::Gone)));
-    send(Packet::Give(wanted, Gift::Given(vec![4096])));
+    assert_eq!(Packet::parse(&bytes), Ok(Packet::DescriptorAnswer(wanted, WireAnswer::Gone)));
+    send(Packet::DescriptorAnswer(wanted, WireAnswer::Pieces(vec![4096])));
     assert!(house.is_turned_away(&caller));
     assert!(was_logged("out of turn"));
 }

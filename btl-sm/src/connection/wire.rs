@@ -14,7 +14,7 @@
 //! GONE            8 buffer id of device memory that is no more
 //! ```
 
-use cableway_common_cuda::{MOST_PIECES, Wanted};
+use cableway_common_cuda::{DescriptorRequest, MOST_PIECES};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -78,46 +78,46 @@ pub(crate) enum Refusal {
 /// Device memory that is passed by descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub(crate) struct WantedMemory {
+pub(crate) struct WireDescriptorRequest {
     buffer_id: U64,
     base: U64,
     len: U64,
 }
-const _: () = assert!(size_of::<WantedMemory>() == 24);
-const _: () = assert!(size_of::<Prefix>() + size_of::<WantedMemory>() + 2 + 8 * MOST_PIECES < RECEIVE_BUFFER);
+const _: () = assert!(size_of::<WireDescriptorRequest>() == 24);
+const _: () = assert!(size_of::<Prefix>() + size_of::<WireDescriptorRequest>() + 2 + 8 * MOST_PIECES < RECEIVE_BUFFER);
 
-impl From<&Wanted> for WantedMemory {
-    fn from(wanted: &Wanted) -> Self {
-        let Wanted { buffer_id, base, len } = *wanted;
-        WantedMemory { buffer_id: buffer_id.into(), base: base.into(), len: len.into() }
+impl From<&DescriptorRequest> for WireDescriptorRequest {
+    fn from(wanted: &DescriptorRequest) -> Self {
+        let DescriptorRequest { buffer_id, base, len } = *wanted;
+        WireDescriptorRequest { buffer_id: buffer_id.into(), base: base.into(), len: len.into() }
     }
 }
 
-impl From<&WantedMemory> for Wanted {
-    fn from(wanted: &WantedMemory) -> Self {
-        Wanted { buffer_id: wanted.buffer_id.get(), base: wanted.base.get(), len: wanted.len.get() }
+impl From<&WireDescriptorRequest> for DescriptorRequest {
+    fn from(wanted: &WireDescriptorRequest) -> Self {
+        DescriptorRequest { buffer_id: wanted.buffer_id.get(), base: wanted.base.get(), len: wanted.len.get() }
     }
 }
 
 /// The answer to a request for device memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Gift {
+pub(crate) enum WireAnswer {
     /// Descriptors of pieces that have so many bytes each.
-    Given(Vec<u64>),
+    Pieces(Vec<u64>),
     /// Unavailable: it was freed, or is unknown.
     Gone,
     /// Never available.
     Refused,
 }
 
-impl Gift {
+impl WireAnswer {
     fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Gift::Given(lens) => {
+            WireAnswer::Pieces(lens) => {
                 [1, lens.len() as u8].into_iter().chain(lens.iter().flat_map(|len| len.to_le_bytes())).collect()
             }
-            Gift::Gone => vec![2],
-            Gift::Refused => vec![3],
+            WireAnswer::Gone => vec![2],
+            WireAnswer::Refused => vec![3],
         }
     }
 
@@ -126,10 +126,10 @@ impl Gift {
             [1, count, lens @ ..] => {
                 let lens = <[U64]>::ref_from_bytes(lens).ok()?;
                 let right = (1..=MOST_PIECES).contains(&lens.len()) && lens.len() == usize::from(*count);
-                right.then(|| Gift::Given(lens.iter().map(|len| len.get()).collect()))
+                right.then(|| WireAnswer::Pieces(lens.iter().map(|len| len.get()).collect()))
             }
-            [2] => Some(Gift::Gone),
-            [3] => Some(Gift::Refused),
+            [2] => Some(WireAnswer::Gone),
+            [3] => Some(WireAnswer::Refused),
             _ => None,
         }
     }
@@ -153,9 +153,9 @@ pub(crate) enum Packet {
     /// Instead of a reply.
     Refuse(Refusal),
     /// For device memory of the other's.
-    Ask(WantedMemory),
+    DescriptorRequest(WireDescriptorRequest),
     /// The answer.
-    Give(WantedMemory, Gift),
+    DescriptorAnswer(WireDescriptorRequest, WireAnswer),
     /// Freed device memory of the sender.
     Gone { buffer_id: u64 },
 }
@@ -171,8 +171,8 @@ impl Packet {
             Packet::Device(geometry) => (5, geometry.as_bytes()),
             Packet::DeviceReady { taken } => (6, taken.as_bytes()),
             Packet::Refuse(reason) => (7, &[*reason as u8]),
-            Packet::Ask(wanted) => (8, wanted.as_bytes()),
-            Packet::Give(wanted, gift) => {
+            Packet::DescriptorRequest(wanted) => (8, wanted.as_bytes()),
+            Packet::DescriptorAnswer(wanted, gift) => {
                 given = [wanted.as_bytes(), &gift.to_bytes()].concat();
                 (9, &given)
             }
@@ -215,11 +215,11 @@ impl Packet {
                 [3] => Ok(Packet::Refuse(Refusal::Segment)),
                 _ => Err("a refusal has no known reason"),
             },
-            8 => Ok(Packet::Ask(WantedMemory::read_from_bytes(body).map_err(|_| length)?)),
+            8 => Ok(Packet::DescriptorRequest(WireDescriptorRequest::read_from_bytes(body).map_err(|_| length)?)),
             9 => {
-                let (wanted, gift) = WantedMemory::read_from_prefix(body).map_err(|_| length)?;
-                let gift = Gift::parse(gift).ok_or("a packet gives unknown device memory")?;
-                Ok(Packet::Give(wanted, gift))
+                let (wanted, gift) = WireDescriptorRequest::read_from_prefix(body).map_err(|_| length)?;
+                let gift = WireAnswer::parse(gift).ok_or("a packet gives unknown device memory")?;
+                Ok(Packet::DescriptorAnswer(wanted, gift))
             }
             10 => {
                 let buffer_id = U64::read_from_bytes(body).map_err(|_| length)?.get();
@@ -267,7 +267,7 @@ mod tests {
             cookie: 5.into(),
             node: Node::of_this_process().unwrap(),
         };
-        let wanted = WantedMemory { buffer_id: 1.into(), base: 2.into(), len: 3.into() };
+        let wanted = WireDescriptorRequest { buffer_id: 1.into(), base: 2.into(), len: 3.into() };
         vec![
             Packet::Hello(hello.clone()),
             Packet::Reply(hello),
@@ -276,9 +276,9 @@ mod tests {
             Packet::Device(device),
             Packet::DeviceReady { taken: false },
             Packet::Refuse(Refusal::Full),
-            Packet::Ask(wanted),
-            Packet::Give(wanted, Gift::Refused),
-            Packet::Give(wanted, Gift::Given((1..=MOST_PIECES as u64).collect())),
+            Packet::DescriptorRequest(wanted),
+            Packet::DescriptorAnswer(wanted, WireAnswer::Refused),
+            Packet::DescriptorAnswer(wanted, WireAnswer::Pieces((1..=MOST_PIECES as u64).collect())),
             Packet::Gone { buffer_id: 9 },
         ]
     }

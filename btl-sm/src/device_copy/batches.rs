@@ -28,10 +28,10 @@ pub(super) struct Copy {
     pub(super) to: *mut u8,
     pub(super) from: *const u8,
     pub(super) len: usize,
-    pub(super) how: How,
+    pub(super) how: CopyShape,
     pub(super) local: Location,
     pub(super) order: Order,
-    pub(super) of: Of,
+    pub(super) of: PendingCopy,
 }
 
 // SAFETY: addresses for the driver, never dereferenced here; that they stay good is the promise of whoever started the
@@ -40,17 +40,17 @@ unsafe impl Send for Copy {}
 
 impl Copy {
     fn is_packed(&self) -> bool {
-        matches!(self.how, How::Packed(_))
+        matches!(self.how, CopyShape::Packed(_))
     }
 }
 
 /// The ranges of both sides that are copied.
-pub(super) enum How {
+pub(super) enum CopyShape {
     /// One run.
     Run,
     Blocks(Box<Blocks>),
     /// Of the local side, which is the source or not, this stretch; the other is one run.
-    Packed(Box<Stretch>),
+    Packed(Box<PackedRange>),
 }
 
 /// Blocks at regular distances, relative to a copy's addresses.
@@ -60,7 +60,7 @@ pub(super) struct Blocks {
 }
 
 /// Packed bytes from a position on, of blocks relative to the copy's local address.
-pub(super) struct Stretch {
+pub(super) struct PackedRange {
     pub(super) spread: Spread,
     pub(super) position: u64,
     /// Whether the local side is what is written.
@@ -68,7 +68,7 @@ pub(super) struct Stretch {
 }
 
 /// Whose copy it is.
-pub(super) struct Of {
+pub(super) struct PendingCopy {
     pub(super) peer: Rank,
     pub(super) token: Token,
     /// Whether the peer's memory is on the same device.
@@ -87,7 +87,7 @@ fn context(location: &Location) -> Context {
 /// A batch under way. The completion comes first: dropped, it waits, and the memory must be mapped until then.
 struct Running {
     completion: Completion,
-    copies: Vec<Of>,
+    copies: Vec<PendingCopy>,
     /// Batches of one context end in the order in which they began.
     context: Context,
 }
@@ -100,7 +100,7 @@ pub(super) struct Batches {
     mixed: bool,
     running: Vec<Running>,
     /// Copies that could not start.
-    failed: Vec<(Vec<Of>, DeviceError)>,
+    failed: Vec<(Vec<PendingCopy>, DeviceError)>,
 }
 
 impl Batches {
@@ -197,12 +197,12 @@ impl Batches {
                 // the mapping that is kept; a kernel reaches them.
                 unsafe {
                     match &copy.how {
-                        How::Run => copies.copy(to, from, len)?,
-                        How::Blocks(blocks) => {
+                        CopyShape::Run => copies.copy(to, from, len)?,
+                        CopyShape::Blocks(blocks) => {
                             copies.copy_strided((to, &blocks.to), (from, &blocks.from), len as u64)?
                         }
-                        How::Packed(stretch) => {
-                            let Stretch { spread, position, unpack } = &**stretch;
+                        CopyShape::Packed(stretch) => {
+                            let PackedRange { spread, position, unpack } = &**stretch;
                             let (user, packed) = if *unpack { (to, from.cast_mut()) } else { (from.cast_mut(), to) };
                             let (position, len, unpack) = (*position, len as u64, *unpack);
                             let by_engines = false;
@@ -213,7 +213,7 @@ impl Batches {
             }
             copies.finish()
         })();
-        let copies: Vec<Of> = batch.drain(..).map(|copy| copy.of).collect();
+        let copies: Vec<PendingCopy> = batch.drain(..).map(|copy| copy.of).collect();
         match begun {
             Ok(completion) => self.running.push(Running { completion, copies, context: context(&local) }),
             Err(error) => self.failed.push((copies, error)),
@@ -221,7 +221,7 @@ impl Batches {
     }
 
     /// Takes out the batches that are over.
-    pub(super) fn ended(&mut self) -> Vec<(Vec<Of>, Result<(), DeviceError>)> {
+    pub(super) fn ended(&mut self) -> Vec<(Vec<PendingCopy>, Result<(), DeviceError>)> {
         let mut ended: Vec<_> = self.failed.drain(..).map(|(copies, error)| (copies, Err(error))).collect();
         let (mut index, mut waits) = (0, None);
         while let Some(batch) = self.running.get_mut(index) {

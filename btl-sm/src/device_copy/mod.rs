@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
 use cableway_common_cuda::{
-    Answer, DeviceError, Devices, Exports, Imports, Location, Mapped, Reach, Spread, Strided, Wanted,
+    Answer, DescriptorRequest, DeviceError, Devices, Exports, Imports, Location, Mapped, Reach, Spread, Strided,
 };
 use parking_lot::Mutex;
 
-use self::batches::{Batches, Blocks, Copy, How, Of, Stretch};
+use self::batches::{Batches, Blocks, Copy, CopyShape, PackedRange, PendingCopy};
 use crate::NAME;
 use handle::Handle;
 pub(crate) use recent::Recent;
@@ -34,7 +34,7 @@ const DEVICES: usize = 32;
 
 /// The ranges of a local region and a peer's that are copied.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum What<'s> {
+pub(crate) enum CopyRanges<'s> {
     /// All of the local region, and as much from this offset on of the peer's.
     Run(u64),
     /// The first bytes of blocks in both.
@@ -48,7 +48,7 @@ pub(crate) enum What<'s> {
 pub(crate) struct NotBegun {
     pub(crate) reason: String,
     /// The request to the peer that makes the next copy possible.
-    pub(crate) wanted: Option<Wanted>,
+    pub(crate) wanted: Option<DescriptorRequest>,
 }
 
 impl<S: Into<String>> From<S> for NotBegun {
@@ -113,12 +113,12 @@ impl DeviceCopies {
     }
 
     /// Answers a peer's request for the descriptor of local memory.
-    pub(crate) fn answer(&self, peer: Rank, wanted: &Wanted) -> Answer {
+    pub(crate) fn answer(&self, peer: Rank, wanted: &DescriptorRequest) -> Answer {
         self.exports.answer(wanted, peer)
     }
 
     /// Takes a peer's answer.
-    pub(crate) fn supply(&self, peer: Rank, wanted: &Wanted, answer: Answer) {
+    pub(crate) fn supply(&self, peer: Rank, wanted: &DescriptorRequest, answer: Answer) {
         self.imports.supply(peer, wanted, answer);
     }
 
@@ -149,7 +149,7 @@ impl DeviceCopies {
         (peer, recent): (Rank, &mut Recent),
         local: &Region,
         (handle, access): (&Handle, Access),
-        what: What<'_>,
+        what: CopyRanges<'_>,
         token: Token,
     ) -> Result<Transfer, NotBegun> {
         if let Some(id) = handle.gone() {
@@ -159,15 +159,15 @@ impl DeviceCopies {
             return Err("only one of the two buffers is on a device".into());
         }
         let (first, len) = match what {
-            What::Run(offset) => (offset, local.len),
-            What::Blocks { .. } if !self.devices.kernels(&local.location) => {
+            CopyRanges::Run(offset) => (offset, local.len),
+            CopyRanges::Blocks { .. } if !self.devices.kernels(&local.location) => {
                 return Err("no kernel copies blocks there at present".into());
             }
-            What::Blocks { ours, theirs, len } => within(local.len, ours, theirs, len)?,
-            What::Packed { spread, .. } if !self.devices.packs_between(&local.location, spread) => {
+            CopyRanges::Blocks { ours, theirs, len } => within(local.len, ours, theirs, len)?,
+            CopyRanges::Packed { spread, .. } if !self.devices.packs_between(&local.location, spread) => {
                 return Err("no kernel packs there at present".into());
             }
-            What::Packed { offset, .. } => (offset, local.len),
+            CopyRanges::Packed { offset, .. } => (offset, local.len),
         };
         let at = handle.place(access, first, len)?;
         let again = recent.imported(handle, &local.location).and_then(|was| self.imports.again(was));
@@ -180,29 +180,29 @@ impl DeviceCopies {
             }
         };
         let remote = match what {
-            What::Run(_) | What::Packed { .. } => mapped.address(at),
-            What::Blocks { .. } => mapped.address(at).wrapping_sub(first as usize),
+            CopyRanges::Run(_) | CopyRanges::Packed { .. } => mapped.address(at),
+            CopyRanges::Blocks { .. } => mapped.address(at).wrapping_sub(first as usize),
         };
         let (to, from) = match access {
             Access::RemoteRead => (local.address, remote),
             Access::RemoteWrite => (remote, local.address),
         };
         let (len, how) = match what {
-            What::Run(_) => (local.len, How::Run),
-            What::Packed { spread, position, .. } => {
+            CopyRanges::Run(_) => (local.len, CopyShape::Run),
+            CopyRanges::Packed { spread, position, .. } => {
                 let unpack = access == Access::RemoteRead;
-                (local.len, How::Packed(Box::new(Stretch { spread: spread.clone(), position, unpack })))
+                (local.len, CopyShape::Packed(Box::new(PackedRange { spread: spread.clone(), position, unpack })))
             }
-            What::Blocks { ours, theirs, len } => {
+            CopyRanges::Blocks { ours, theirs, len } => {
                 let (to, from) = match access {
                     Access::RemoteRead => (*ours, *theirs),
                     Access::RemoteWrite => (*theirs, *ours),
                 };
-                (len as usize, How::Blocks(Box::new(Blocks { to, from })))
+                (len as usize, CopyShape::Blocks(Box::new(Blocks { to, from })))
             }
         };
         let one_device = self.on_one_device(&local.location, handle);
-        let of = Of { peer, token, one_device, _mapped: mapped };
+        let of = PendingCopy { peer, token, one_device, _mapped: mapped };
         let copy = Copy { to, from, len, how, local: local.location, order: local.order, of };
         let mut batches = self.batches.lock();
         // Changed by who has the lock alone.
@@ -227,7 +227,7 @@ impl DeviceCopies {
         match reach.map_err(|error| error.to_string())? {
             Reach::Mapped(mapped) => Ok(mapped),
             Reach::NotYet => Err("the peer's memory is mapped only when it is used again".into()),
-            Reach::Ask(wanted) => {
+            Reach::NeedsDescriptor(wanted) => {
                 let reason = "the peer has to pass a descriptor of its memory first".to_owned();
                 Err(NotBegun { reason, wanted: Some(wanted) })
             }

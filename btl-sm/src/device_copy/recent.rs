@@ -5,7 +5,7 @@
 //! allocation is therefore never found.
 
 use cableway_btl::{Access, Region, RemoteHandle};
-use cableway_common_cuda::{Location, Mapped, WasMapped};
+use cableway_common_cuda::{Location, Mapped, WeakMapping};
 
 use super::handle::Handle;
 
@@ -30,7 +30,7 @@ struct RecentExport {
 struct RecentImport {
     handle: Handle,
     into: Location,
-    mapping: WasMapped,
+    mapping: WeakMapping,
 }
 
 impl Recent {
@@ -55,7 +55,7 @@ impl Recent {
 
     /// The mapping, if the handle names a part of the allocation that was used last, into the same context.
     #[inline]
-    pub(super) fn imported(&self, handle: &Handle, into: &Location) -> Option<&WasMapped> {
+    pub(super) fn imported(&self, handle: &Handle, into: &Location) -> Option<&WeakMapping> {
         let recent = self.imported.as_ref()?;
         let same = (recent.into.context, recent.into.device) == (into.context, into.device);
         (same && into.context != 0 && recent.handle.is_of_same(handle)).then_some(&recent.mapping)

@@ -17,14 +17,14 @@ use cableway_common_cuda::Location;
 
 use self::messages::Owner;
 use crate::NAME;
-use crate::cost::{self, Other, Priced};
+use crate::cost::{self, PeerDevice, Priced};
 use crate::device_copy::Recent;
 use crate::device_copy::handle::Handle as DeviceHandle;
 use crate::inner::{Inner, Request};
 use crate::offers::{self, Offers};
 use crate::path::Path;
 use crate::peer::{DeviceStatus, Peer, Status};
-use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, LARGE, Own, Reference};
+use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, LARGE, OwnFragments, Reference};
 use crate::ring::Corrupt;
 use crate::single_copy::Handle;
 
@@ -46,7 +46,7 @@ pub(crate) struct SmEndpoint {
     asked: bool,
     owner: Arc<Owner>,
     /// Per class.
-    fragments: [Own; 4],
+    fragments: [OwnFragments; 4],
     offers: Offers,
     priced: Priced,
     /// The device memory of either side that was used last.
@@ -115,7 +115,7 @@ impl SmEndpoint {
     }
 
     /// Between which devices messages go decides how, as does what has become known of them.
-    fn follow(&mut self, local: &Location, other: Other) {
+    fn follow(&mut self, local: &Location, other: PeerDevice) {
         if self.priced.follow(&self.inner.settings.device_costs, local.device, other) {
             self.limit_copies();
         }
@@ -176,7 +176,7 @@ impl Endpoint for SmEndpoint {
         let costs = self.priced.of(&self.inner.settings.device_costs, local.device, other);
         let copier = if mover.is_peer() { self.peer.rank } else { self.inner.job.rank };
         // Only the higher rank takes turns, and only on one device.
-        if other == Other::Same && copier != self.inner.job.rank.min(self.peer.rank) {
+        if other == PeerDevice::Same && copier != self.inner.job.rank.min(self.peer.rank) {
             return costs.turn;
         }
         if mover.operation() == Operation::Get { costs.direct } else { costs.push }
@@ -252,7 +252,7 @@ impl Endpoint for SmEndpoint {
         }
         self.refresh();
         if region.location.on_device() {
-            self.follow(&region.location, Other::Unknown);
+            self.follow(&region.location, PeerDevice::Unknown);
             if !self.capabilities.flags.contains(Flags::DEVICE_GET) {
                 return Ok(None);
             }

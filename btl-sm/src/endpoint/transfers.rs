@@ -4,19 +4,19 @@ use cableway_btl::{Access, Error, Flags, Local, Packed, Region, Remote as Memory
 use cableway_common_cuda::{Location, Strided};
 
 use super::SmEndpoint;
-use crate::cost::Other;
+use crate::cost::PeerDevice;
 use crate::device_copy::handle::Handle as DeviceHandle;
-use crate::device_copy::{NotBegun, What};
+use crate::device_copy::{CopyRanges, NotBegun};
 use crate::inner::Request;
 use crate::peer::Status;
 use crate::single_copy::{self, CopyError, Handle, Remote};
 
 impl SmEndpoint {
     /// Where the memory is that the peer has named.
-    pub(super) fn other(&self, local: &Location, handle: &DeviceHandle) -> Other {
+    pub(super) fn other(&self, local: &Location, handle: &DeviceHandle) -> PeerDevice {
         match self.inner.device_copies.on_one_device(local, handle) {
-            true => Other::Same,
-            false => Other::Device(*handle.device()),
+            true => PeerDevice::Same,
+            false => PeerDevice::Device(*handle.device()),
         }
     }
 
@@ -63,17 +63,17 @@ impl SmEndpoint {
         }
         let (mut ours, mut theirs) = (Strided::run(local.len()), Strided::run(local.len()));
         let (region, what) = match *local {
-            Local::Run(region) if remote.blocks.is_none() => (region, What::Run(remote.offset)),
+            Local::Run(region) if remote.blocks.is_none() => (region, CopyRanges::Run(remote.offset)),
             Local::Packed(Packed { user: address, spread, position, len, location, order }) => {
                 let region = Region { address, len, location, order };
-                (region, What::Packed { spread, position, offset: remote.offset })
+                (region, CopyRanges::Packed { spread, position, offset: remote.offset })
             }
             Local::Run(region) | Local::Blocks { region, .. } => {
                 if let Local::Blocks { blocks, .. } = local {
                     ours = *blocks;
                 }
                 theirs = remote.blocks.unwrap_or(theirs);
-                (region, What::Blocks { ours: &ours, theirs: &theirs, len: local.len() })
+                (region, CopyRanges::Blocks { ours: &ours, theirs: &theirs, len: local.len() })
             }
         };
         let at = &region.location;

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_makes_its_peers_map() {
+    fn peers_map_the_memory_of_a_segment() {
         let made = Memory::create("made", 4096).unwrap();
         let passed = made.file().unwrap().try_clone_to_owned().unwrap();
         let opened = Memory::open(passed, 4096).unwrap();

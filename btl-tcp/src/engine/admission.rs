@@ -9,10 +9,10 @@ use cableway_base::fork::Unshared;
 use cableway_base::{Rank, descriptors};
 use rustix::event::epoll::{self, EventFlags};
 
-use super::pending::{Attempt, Failure, Heard, Next, Pending, Phase, Side};
+use super::pending::{Attempt, Failure, Next, Pending, Phase, ReadOutcome, Side};
 use super::reader::Reader;
 use super::{Engine, Source, event_data};
-use crate::handshake::{Handshake, Refusal, Told, Verdict};
+use crate::handshake::{Handshake, HandshakeEvent, Refusal, Verdict};
 use crate::link::{Link, State};
 use crate::{NAME, listener};
 
@@ -156,10 +156,10 @@ impl Engine {
                 continue;
             }
             match pending.listen(&self.shared) {
-                Heard::Nothing => return,
-                Heard::Closed => return self.closed(key),
-                Heard::Refused(refusal) => return self.refuse(key, refusal),
-                Heard::Told(told) => self.told(key, told),
+                ReadOutcome::Nothing => return,
+                ReadOutcome::Closed => return self.closed(key),
+                ReadOutcome::Refused(refusal) => return self.refuse(key, refusal),
+                ReadOutcome::Event(told) => self.told(key, told),
             }
         }
     }
@@ -186,20 +186,20 @@ impl Engine {
         }
     }
 
-    fn told(&mut self, key: usize, told: Told) {
+    fn told(&mut self, key: usize, told: HandshakeEvent) {
         let Some(Source::Pending(pending)) = self.entries.get_mut(key).map(|entry| &mut entry.source) else { return };
         match told {
-            Told::Reply(reply) => {
+            HandshakeEvent::Reply(reply) => {
                 if pending.say(reply.as_bytes()).is_err() {
                     self.closed(key);
                 }
             }
-            Told::Proved { from, link } => self.proved(key, from, link),
-            Told::Confirmed { from, link } => {
+            HandshakeEvent::Proved { from, link } => self.proved(key, from, link),
+            HandshakeEvent::Confirmed { from, link } => {
                 let link = self.shared.link(&self.shared.peer(from), link);
                 self.promote(key, &link);
             }
-            Told::Accepted => {
+            HandshakeEvent::Accepted => {
                 let Side::Client(attempt) = &pending.side else { return };
                 let link = Arc::clone(&attempt.link);
                 let arbiter = self.shared.identity.decides(link.peer.rank);
@@ -208,7 +208,7 @@ impl Engine {
                 }
                 self.promote(key, &link);
             }
-            Told::Duplicate => {
+            HandshakeEvent::Duplicate => {
                 // The arbiter's choice is on its way. If it is lost, this end tries again.
                 if let Some(Source::Pending(pending)) = self.remove(key)
                     && let Side::Client(mut attempt) = pending.side
@@ -217,7 +217,7 @@ impl Engine {
                     self.retries.push((when, attempt));
                 }
             }
-            Told::Left => {
+            HandshakeEvent::Left => {
                 if let Some(Source::Pending(pending)) = self.remove(key)
                     && let Side::Client(attempt) = pending.side
                     && wanted(&attempt.link)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::sys::Socket;
 
-use crate::handshake::{Handshake, LONGEST, Refusal, Told};
+use crate::handshake::{Handshake, HandshakeEvent, LONGEST, Refusal};
 use crate::link::Link;
 use crate::shared::Shared;
 use crate::sys;
@@ -116,10 +116,10 @@ impl Attempt {
 }
 
 /// The outcome of a read.
-pub(crate) enum Heard {
+pub(crate) enum ReadOutcome {
     /// Nothing yet.
     Nothing,
-    Told(Told),
+    Event(HandshakeEvent),
     /// The other end closed or reset the connection.
     Closed,
     Refused(Refusal),
@@ -144,22 +144,22 @@ impl Pending {
     }
 
     /// Reads on in the handshake, at most to the end of one message.
-    pub(crate) fn listen(&mut self, shared: &Shared) -> Heard {
-        let Phase::Talking(handshake) = &mut self.phase else { return Heard::Nothing };
+    pub(crate) fn listen(&mut self, shared: &Shared) -> ReadOutcome {
+        let Phase::Talking(handshake) = &mut self.phase else { return ReadOutcome::Nothing };
         let mut bytes = [0; LONGEST];
         let wants = handshake.wants();
         if wants == 0 {
-            return Heard::Nothing;
+            return ReadOutcome::Nothing;
         }
         match sys::receive(&self.socket, &mut bytes[..wants]) {
-            Ok(0) => Heard::Closed,
+            Ok(0) => ReadOutcome::Closed,
             Ok(count) => match handshake.receive(&shared.identity, &bytes[..count]) {
-                Ok(Some(told)) => Heard::Told(told),
-                Ok(None) => Heard::Nothing,
-                Err(refusal) => Heard::Refused(refusal),
+                Ok(Some(told)) => ReadOutcome::Event(told),
+                Ok(None) => ReadOutcome::Nothing,
+                Err(refusal) => ReadOutcome::Refused(refusal),
             },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
-            Err(_) => Heard::Closed,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ReadOutcome::Nothing,
+            Err(_) => ReadOutcome::Closed,
         }
     }
 

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_alone_is_no_death() {
+    fn silence_alone_does_not_mean_a_dead_peer() {
         let clock = Clock::new(Duration::from_secs(10));
         let (mut since, now) = (None, Instant::now());
         assert!(!clock.is_dead(liveness(0, 0, 1000), &mut since, now));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_owed_for_the_timeout_is() {
+    fn an_overdue_answer_means_a_dead_peer() {
         let clock = Clock::new(Duration::from_secs(10));
         for (unacknowledged, probes) in [(1, 0), (0, 2)] {
             let (mut since, start) = (None, Instant::now());

@@ -8,7 +8,7 @@ fn identity(rank: Rank) -> Identity {
 }
 
 /// Feeds `bytes` one at a time, so that every message is split at every place.
-fn feed(end: &mut Handshake, identity: &Identity, bytes: &[u8]) -> Result<Told, Refusal> {
+fn feed(end: &mut Handshake, identity: &Identity, bytes: &[u8]) -> Result<HandshakeEvent, Refusal> {
     for (index, byte) in bytes.iter().enumerate() {
         assert_eq!(end.wants(), bytes.len() - index, "wants exactly the rest of the message");
         if let Some(told) = end.receive(identity, &[*byte])? {
@@ -19,9 +19,9 @@ fn feed(end: &mut Handshake, identity: &Identity, bytes: &[u8]) -> Result<Told, 
     panic!("the message was not complete");
 }
 
-fn reply(told: Result<Told, Refusal>) -> Vec<u8> {
+fn reply(told: Result<HandshakeEvent, Refusal>) -> Vec<u8> {
     match told {
-        Ok(Told::Reply(reply)) => reply.as_bytes().to_vec(),
+        Ok(HandshakeEvent::Reply(reply)) => reply.as_bytes().to_vec(),
         other => panic!("a reply was expected, not {other:?}"),
     }
 }
@@ -34,7 +34,7 @@ fn until_proved(from: Rank, to: Rank) -> (Handshake, Handshake) {
     let challenge = reply(feed(&mut server, &server_id, hello.as_bytes()));
     let proof = reply(feed(&mut client, &client_id, &challenge));
     let told = feed(&mut server, &server_id, &proof);
-    assert!(matches!(told, Ok(Told::Proved { from: rank, link: 3 }) if rank == from), "{told:?}");
+    assert!(matches!(told, Ok(HandshakeEvent::Proved { from: rank, link: 3 }) if rank == from), "{told:?}");
     (client, server)
 }
 
@@ -43,30 +43,30 @@ fn the_lower_rank_decides_as_server() {
     let (mut client, mut server) = until_proved(2, 1);
     let verdict = server.judge(&identity(1), Verdict::Accept).unwrap();
     assert_eq!(server.wants(), 0);
-    assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(Told::Accepted)));
+    assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(HandshakeEvent::Accepted)));
 }
 
 #[test]
 fn the_lower_rank_decides_as_client() {
     let (mut client, mut server) = until_proved(1, 2);
     let verdict = server.judge(&identity(2), Verdict::Accept).unwrap();
-    assert!(matches!(feed(&mut client, &identity(1), verdict.as_bytes()), Ok(Told::Accepted)));
+    assert!(matches!(feed(&mut client, &identity(1), verdict.as_bytes()), Ok(HandshakeEvent::Accepted)));
     let told = feed(&mut server, &identity(2), Handshake::confirm().as_bytes());
-    assert!(matches!(told, Ok(Told::Confirmed { from: 1, link: 3 })), "{told:?}");
+    assert!(matches!(told, Ok(HandshakeEvent::Confirmed { from: 1, link: 3 })), "{told:?}");
 }
 
 #[test]
 fn a_second_connection_is_a_duplicate() {
     let (mut client, mut server) = until_proved(2, 1);
     let verdict = server.judge(&identity(1), Verdict::Duplicate).unwrap();
-    assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(Told::Duplicate)));
+    assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(HandshakeEvent::Duplicate)));
 }
 
 #[test]
 fn a_closed_link_stays_closed() {
     let (mut client, mut server) = until_proved(2, 1);
     let verdict = server.judge(&identity(1), Verdict::Left).unwrap();
-    assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(Told::Left)));
+    assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(HandshakeEvent::Left)));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_claim_without_proof_leaves_nothing_behind() {
     let nonce = reply(server.receive(&here, hello.as_bytes()).map(Option::unwrap));
     let proof = knows.prove(1, &[CLIENT, hello.as_bytes(), &nonce]).unwrap();
     let told = server.receive(&here, &proof);
-    assert!(matches!(told, Ok(Some(Told::Proved { from: 4, link: 0 }))), "{told:?}");
+    assert!(matches!(told, Ok(Some(HandshakeEvent::Proved { from: 4, link: 0 }))), "{told:?}");
     let verdict = server.judge(&here, Verdict::Accept).unwrap();
     assert_eq!(*host.asked.lock(), (vec![6 << 32], vec![4]));
     let words: &[&[u8]] = &[SERVER, hello.as_bytes(), &nonce, &verdict.as_bytes()[..4]];
@@ -218,7 +218,7 @@ proptest! {
             rest = later;
             match end.receive(&identity, now) {
                 // A client answers any challenge.
-                Ok(told) => prop_assert!(told.is_none() || matches!(told, Some(Told::Reply(_)))),
+                Ok(told) => prop_assert!(told.is_none() || matches!(told, Some(HandshakeEvent::Reply(_)))),
                 Err(_) => break,
             }
         }

@@ -1,8 +1,8 @@
 //! Contexts of the program: known by their ids, entered for the length of a few calls, never created.
 //!
-//! A driver uses handles of contexts again; ids it does not. So whatever is kept for a context is keyed by its id, and
-//! the handle is used only while the driver says that it still has that id. What belonged to a context that is gone
-//! (`cuCtxDestroy`, `cudaDeviceReset`) went with it, and is forgotten without a call.
+//! A driver may reuse the handle of a context, but never its id. So everything that is kept for a context is keyed by
+//! its id, and the handle is used only while the driver still reports that id for it. `cuCtxDestroy` and
+//! `cudaDeviceReset` destroy a context with all of its objects, so those are forgotten without a driver call.
 
 mod primary;
 
@@ -15,19 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::driver::{ContextHandle, Driver, Entered, Event, Failure, FailureKind, Limits};
 use crate::error::DeviceError;
 
-/// A context of the program's.
+/// A context of the program.
 pub(crate) struct Context {
     pub(crate) driver: &'static dyn Driver,
     pub(crate) id: u64,
     handle: ContextHandle,
     gone: AtomicBool,
-    /// The driver answers about events in their context only.
+    /// The driver can query events in their own context only.
     asks_within: AtomicBool,
     limits: OnceLock<Limits>,
 }
 
 impl Context {
-    /// A context that the driver has just named.
+    /// A context that the driver has just returned for a pointer.
     pub(crate) fn new(driver: &'static dyn Driver, handle: ContextHandle, id: u64) -> Context {
         let (gone, asks_within) = (AtomicBool::new(false), AtomicBool::new(!driver.ids_are_unique()));
         Context { driver, id, handle, gone, asks_within, limits: OnceLock::new() }
@@ -37,7 +37,7 @@ impl Context {
         self.handle == handle
     }
 
-    /// Checks whether it is not known to be gone. Makes no driver call.
+    /// Returns false if the context is known to be destroyed. Makes no driver call.
     pub(crate) fn seems_alive(&self) -> bool {
         !self.gone.load(Ordering::Relaxed)
     }
@@ -58,7 +58,8 @@ impl Context {
         if self.alive() { Ok(()) } else { Err(Failure::CONTEXT_DESTROYED) }
     }
 
-    /// Makes it this thread's current context, in a mode in which our calls cannot invalidate a capture.
+    /// Makes the context current on this thread, in a capture mode in which Cableway's calls cannot invalidate a
+    /// capture.
     pub(crate) fn enter(&self) -> Result<Scope, Failure> {
         if !self.seems_alive() {
             return Err(Failure::CONTEXT_DESTROYED);
@@ -76,19 +77,20 @@ impl Context {
 
     /// Checks whether the work that an event follows is done, with any current context or none.
     ///
-    /// The driver's reference has `cuEventQuery` answer that the current context is invalid in no case, unlike
-    /// `cuStreamQuery` and `cuEventRecord`; and the runtime's (`cudaEventQuery`) may ask about another device's event.
-    /// A driver that sees it otherwise is asked within the context from then on. To push and pop one takes as long as
-    /// to ask about what is not done yet.
+    /// According to the driver's reference `cuEventQuery` never fails because of the current context, unlike
+    /// `cuStreamQuery` and `cuEventRecord`. The runtime's reference (`cudaEventQuery`) allows events of other devices.
+    /// If a driver refuses nevertheless, later queries enter the context. That takes as long as a query of unfinished
+    /// work.
     pub(crate) fn is_over(&self, event: &Event) -> Result<bool, Failure> {
-        // Without ids, only entering a context shows that it is gone.
+        // Without ids, only entering a context shows that it is destroyed.
         if self.seems_alive() && !self.asks_within.load(Ordering::Relaxed) {
             match self.driver.is_done_anywhere(self.handle, self.id, event) {
                 Ok(answer) => return Ok(answer),
                 Err(Failure { kind: FailureKind::InvalidHandle, .. }) => {
                     self.asks_within.store(true, Ordering::Relaxed);
                 }
-                // The failure may be the current context's. A failure of this context shows within it.
+                // The current context may have caused the failure. A failure of the event's own context repeats within
+                // it.
                 Err(_) => {}
             }
         }
@@ -96,7 +98,7 @@ impl Context {
         self.driver.is_done(event)
     }
 
-    /// Returns the limits of its device that the driver reports. The context is current.
+    /// Returns the limits of the context's device, as the driver reports them. The context is current.
     pub(crate) fn limits(&self) -> Limits {
         *self.limits.get_or_init(|| {
             let limits = self.driver.current_device().and_then(|device| self.driver.limits(device));
@@ -104,10 +106,10 @@ impl Context {
         })
     }
 
-    /// Records that the driver refused something because the context is gone.
+    /// Records that the driver refused a call because the context is destroyed.
     pub(crate) fn note(&self, failure: Failure) -> Failure {
         if failure.context_gone() {
-            // Drivers without ids tell it in no other way.
+            // Drivers without ids report the end of a context in no other way.
             self.gone.store(true, Ordering::Relaxed);
         }
         failure

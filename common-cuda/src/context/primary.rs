@@ -17,7 +17,7 @@ pub(crate) struct Primaries {
 }
 
 impl Primaries {
-    /// A device's primary context, activated if need be.
+    /// Returns a device's primary context. Activates it if necessary.
     pub(crate) fn of(&self, driver: &'static dyn Driver, device: DeviceIndex) -> Result<Arc<Primary>, Failure> {
         let mut retained = self.retained.lock();
         if let Some(primary) = retained.get(&device).filter(|primary| primary.alive()) {
@@ -35,13 +35,13 @@ pub(crate) struct Primary {
     device: DeviceIndex,
     handle: ContextHandle,
     id: u64,
-    /// A pool on the device whose memory can be shared. Made when something is first allocated in it.
+    /// A pool on the device whose memory can be shared. It is created with the first allocation of that kind.
     shared_pool: Mutex<Option<Pool>>,
 }
 
 impl Primary {
-    /// The device's primary context, if that is what this id is of: it stays until this is dropped, but for a reset of the
-    /// device. None is activated.
+    /// Returns the active primary context of the device if it has this id. Dropping the result releases it; only a
+    /// device reset ends it earlier. Never activates a context.
     pub(crate) fn if_it_is(driver: &'static dyn Driver, device: DeviceIndex, id: u64) -> Option<Primary> {
         driver.active_primary(device).ok()??;
         Primary::retain(driver, device).ok().filter(|primary| primary.id == id)
@@ -53,7 +53,8 @@ impl Primary {
         Ok(Primary { driver, device, handle, id, shared_pool: Mutex::default() })
     }
 
-    /// Checks whether it is still the retained context. A reset of the device ends it, and the claim on it.
+    /// Checks whether the device still has the retained context. A device reset ends the context and the reference to
+    /// it.
     fn alive(&self) -> bool {
         self.driver.context_id(self.handle) == Ok(self.id)
     }
@@ -65,7 +66,7 @@ impl Primary {
         Scope::enter(self.driver, self.handle)
     }
 
-    /// Allocates memory of a kind in it.
+    /// Allocates memory of a kind in the context.
     pub(crate) fn allocate(&self, kind: BufferKind, len: usize) -> Result<Allocated, Failure> {
         let _scope = self.enter()?;
         self.driver.allocate_kind(kind, len, self.device, &mut self.shared_pool.lock())

@@ -1,7 +1,7 @@
 //! The words by which the host and the resident copier talk, as kernels/resident.cu declares them.
 //!
-//! Each word has one writer. A group's line holds the command that it is to do next; its report says which launch it
-//! runs in, which command it has done, and that it will do no more.
+//! Each word has one writer. A group's line holds its next command. A group's report holds the launch that it runs in,
+//! its last finished command, and whether it has ended.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,14 +15,15 @@ pub(super) const GROUPS: usize = 16;
 #[repr(C, align(64))]
 struct Line {
     from: AtomicU64,
-    /// Twice the number, each behind what it vouches for: a part of 16 bytes is read at once.
+    /// Holds the command's number twice, each time behind the fields that it validates: the device reads parts of 16
+    /// bytes at once.
     len_number: AtomicU64,
     to: AtomicU64,
     zero_number: AtomicU64,
     stop: AtomicU32,
 }
 
-/// A report that the group writes.
+/// A report, which the group writes.
 #[repr(C, align(64))]
 struct Report {
     started: AtomicU32,
@@ -65,7 +66,7 @@ impl Lines {
         line.zero_number.store(number, Ordering::Release);
     }
 
-    /// Has the groups of this launch end.
+    /// Tells the groups of this launch to end.
     pub(super) fn stop(&self, launch: u32) {
         for line in &self.words().lines {
             line.stop.store(launch, Ordering::Release);
@@ -84,7 +85,7 @@ impl Lines {
         self.words().reports[group].done.load(Ordering::Acquire) == number
     }
 
-    /// Lets the driver forget them in their context, which is current and in which no kernel uses them.
+    /// Unregisters the words in their context. The context is current, and no kernel uses the words.
     pub(super) fn destroy(&self, driver: &dyn Driver) {
         self.0.destroy(driver);
     }

@@ -33,18 +33,19 @@ const LANES: u32 = 32;
 const COMMAND: usize = 4096;
 /// Bytes that one post takes at most.
 pub(crate) const MOST: usize = GROUPS * COMMAND;
-/// After so long without a sign, and each time after twice as long, the driver is asked whether the kernel failed.
+/// The driver is asked whether the kernel failed after this time without progress, and then after twice as long each
+/// time.
 const SILENCE: Duration = Duration::from_millis(1);
-/// A command that has waited for so many times the patience with a kernel's start was waiting for the device's turns, and
-/// after so many launches that had one, more than had none, no other follows.
+/// If a command waits this many times longer than a kernel may take to start, the device was executing other processes.
+/// After this many more launches with such a command than without, the kernel is not launched again.
 const TURNS: u32 = 5;
 const SLOW: u32 = 4;
 
-/// The copier of a context, if it has one.
+/// The copier of a context, if there is one.
 pub(crate) struct Copier {
     context: Arc<Context>,
     settings: Settings,
-    /// Loaded, and not given up.
+    /// The kernel is loaded and usable.
     able: AtomicBool,
     state: Mutex<Option<Resident>>,
 }
@@ -65,11 +66,11 @@ struct Command {
     number: u32,
 }
 
-/// Tells the progress of an operation's commands.
+/// The progress of an operation's commands.
 pub(crate) enum Progress {
     Pending,
     Done,
-    /// Some were not begun, and will not be; the others are done.
+    /// Some commands were not begun and will not be. The others are done.
     Lost,
 }
 
@@ -84,8 +85,8 @@ impl Copier {
         Copier { context, settings, able: AtomicBool::new(false), state: Mutex::default() }
     }
 
-    /// Loads it; what the driver refuses leaves small copies to copy engines. The context is current, and its device
-    /// not filled by kernels.
+    /// Loads the kernel. If the driver refuses, copy engines make small copies. The context is current, and no kernels
+    /// fill its device.
     pub(crate) fn load(&self) {
         let driver = self.context.driver;
         match Resident::new(driver) {
@@ -99,7 +100,7 @@ impl Copier {
         }
     }
 
-    /// Checks whether it may have room for copies. Makes no driver call.
+    /// Checks whether there may be room for copies. Makes no driver call.
     pub(crate) fn runs(&self) -> bool {
         self.able.load(Ordering::Acquire)
             && self.state.try_lock().is_some_and(|state| {
@@ -118,7 +119,8 @@ impl Copier {
         state.as_mut().is_some_and(|resident| resident.post(pieces, posted))
     }
 
-    /// A small copy was left to others: launches the kernel if they follow each other. The context is current.
+    /// Records that a small copy went to another mechanism, and launches the kernel if small copies follow each other.
+    /// The context is current.
     pub(crate) fn want(&self) {
         if !self.able.load(Ordering::Acquire) {
             return;
@@ -133,7 +135,7 @@ impl Copier {
         }
     }
 
-    /// Returns the progress of the commands. After `Done` and `Lost` none are left.
+    /// Returns the progress of the commands. After `Done` and `Lost` the list is empty.
     pub(crate) fn look(&self, posted: &mut Posted) -> Result<Progress, Failure> {
         let mut state = self.state.lock();
         let (Some(resident), Some(at)) = (state.as_mut(), posted.at) else { return Ok(Progress::Done) };
@@ -158,7 +160,7 @@ impl Copier {
         Ok(Progress::Pending)
     }
 
-    /// Forgets commands of a context that has failed: nothing runs in it.
+    /// Forgets commands of a context that has failed, where no kernel runs any more.
     pub(crate) fn forget(&self, posted: &mut Posted) {
         if !posted.any() {
             return;
@@ -177,7 +179,7 @@ impl Drop for Copier {
     /// Ends the kernel; no commands are under way.
     fn drop(&mut self) {
         let Some(resident) = self.state.get_mut().take() else { return };
-        // A context that is gone has released its objects.
+        // A destroyed context has released its objects.
         if let Ok(_scope) = self.context.enter() {
             resident.destroy(self.context.driver);
         }
@@ -202,12 +204,12 @@ struct Resident {
     launch: u32,
     /// The number of the last command, never 0.
     number: u32,
-    /// Groups whose command is not known to be over.
+    /// Groups whose command may still run.
     busy: [bool; GROUPS],
     /// A command of this launch waited for long.
     slow: bool,
     slow_launches: u32,
-    /// When a small copy was last left to others.
+    /// When a small copy last went to another mechanism.
     wanted: Option<Instant>,
 }
 
@@ -246,7 +248,7 @@ impl Resident {
             slow_launches: 0,
             wanted: None,
         };
-        // A driver may load a kernel no earlier than when it is launched. This one ends at once.
+        // A driver may load a kernel as late as its first launch. This launch ends at once.
         match resident.launch(driver, Duration::ZERO, Duration::ZERO) {
             Ok(()) => Ok(resident),
             Err(failure) => {
@@ -303,7 +305,7 @@ impl Resident {
         self.lines.started(group, self.launch) && !self.lines.ended(group, self.launch)
     }
 
-    /// Takes out the commands that are over; whether all are.
+    /// Removes finished commands. Returns whether none is left.
     fn settle(&mut self, posted: &mut Posted) -> bool {
         let Resident { lines, busy, .. } = self;
         posted.commands.retain(|command| {
@@ -344,7 +346,7 @@ impl Resident {
         Ok(())
     }
 
-    /// Launches the kernel. None of its groups has a command: the kernel takes the lines as they are for old.
+    /// Launches the kernel. No group has a command, and the kernel treats the present lines as old.
     fn launch(&mut self, driver: &dyn Driver, idle: Duration, lease: Duration) -> Result<(), Failure> {
         self.launch = next(self.launch);
         let (lines, reports) = self.lines.device();
@@ -358,7 +360,7 @@ impl Resident {
         Ok(())
     }
 
-    /// Checks whether something has gone wrong in the stream. The context is current.
+    /// Checks for an error in the stream. The context is current.
     fn check(&self, driver: &dyn Driver) -> Result<(), Failure> {
         driver.is_idle(&self.stream).map(|_| ())
     }
@@ -366,11 +368,11 @@ impl Resident {
     fn destroy(self, driver: &dyn Driver) {
         self.lines.stop(self.launch);
         if matches!(self.phase, Phase::Launched { .. }) && !self.lines.started(0, self.launch) {
-            // It waits for room on the device, perhaps for ever, and will read its line then.
+            // The kernel waits for room on the device, perhaps forever, and reads its line after that.
             std::mem::forget(self.lines);
             return;
         }
-        // The kernel in it ends at once.
+        // The kernel in the stream ends at once.
         let _ = driver.synchronise(&self.stream);
         if let Err(failure) = driver.destroy_stream(self.stream) {
             log::debug!("destroying a stream: {}", driver.reason(failure));

@@ -26,7 +26,7 @@ impl Mechanism for ByCopier {
 
     fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure> {
         let copier = &workspace.copier;
-        // It waits for no stream: what must be ordered is its own if the default stream is found idle.
+        // The kernel waits for no stream, so the default stream must be idle where an order is required.
         if copier.runs() && entry.may_begin()? && copier.post(&copies.pieces, &mut self.posted) {
             std::mem::swap(&mut self.pieces, &mut copies.pieces);
             return Ok(());
@@ -44,7 +44,7 @@ impl Mechanism for ByCopier {
         Ok(match workspace.copier.look(&mut self.posted)? {
             copier::Progress::Pending => Progress::Pending,
             copier::Progress::Done => Progress::Done,
-            // Those that it did make are made again, which does no harm.
+            // Finished copies are repeated, which is harmless.
             copier::Progress::Lost => {
                 copies.pieces.append(&mut self.pieces);
                 copies.after = After::Nothing;

@@ -10,7 +10,7 @@ use crate::driver::Failure;
 use crate::location::MemoryClass;
 use crate::order::After;
 
-/// Copies are over when they were begun.
+/// A copy is complete as soon as it has begun.
 #[derive(Default)]
 pub(super) struct ByCpu;
 

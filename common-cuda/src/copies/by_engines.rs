@@ -1,7 +1,7 @@
-//! Copies by copy engines: issued to the stream of their direction, an event behind them. They take every copy.
+//! Copies by copy engines: issued to the stream of their direction, with an event after them. Every copy suits them.
 //!
-//! Small copies to page-locked host memory are polled in memory first ([`Landing`]), and the event is recorded only when
-//! that takes long.
+//! Small copies to page-locked host memory are polled in memory first ([`Landing`]). The event is recorded only if that
+//! takes long.
 
 use super::gathered::Gathered;
 use super::landing::Landing;
@@ -15,22 +15,22 @@ use crate::order::destroy_event;
 #[derive(Default)]
 pub(super) struct ByEngines {
     pieces: Vec<Piece>,
-    /// Made when it is first of use, and kept for later operations.
+    /// The event is created at first use and kept for later operations.
     event: Option<Event>,
     state: State,
 }
 
 #[derive(Default)]
 enum State {
-    /// Nothing is under way.
+    /// No copies are under way.
     #[default]
     Idle,
     /// The bytes are polled; no event is recorded.
     Landing(Landing),
-    /// Copies are issued. A capture forbids to record the event now.
+    /// Copies are issued. A capture prevents recording the event now.
     Unrecorded,
-    /// The event is recorded, with its number in the stream of the direction. It has no number if it only follows the
-    /// program's work in the default stream.
+    /// The event is recorded. The number is its position in the stream of the direction; an event that only follows the
+    /// program's work in the default stream has none.
     Recorded(Option<u64>),
 }
 
@@ -64,11 +64,11 @@ impl Mechanism for ByEngines {
                 self.state = State::Landing(landing);
                 Ok(())
             }
-            // Bytes that are seen may be written again where some were issued twice.
+            // Do not rely on bytes in memory if some copies were issued twice: the second copy may still write them.
             _ => self.mark(workspace, direction),
         });
         if followed.is_err() {
-            // Some may be under way; their memory must be the caller's again when it hears of the failure.
+            // Some copies may be under way. Their memory must belong to the caller again when it receives the error.
             let _ = workspace.context.driver.synchronise(stream);
             self.state = State::Idle;
         }
@@ -129,14 +129,15 @@ impl ByEngines {
         self.event.as_ref().ok_or(Failure::missing("new_event"))
     }
 
-    /// Records the event behind the issued copies, unless a capture forbids it now. The context is current.
+    /// Records the event after the issued copies. Does nothing while a capture prevents it. The context is current.
     fn mark(&mut self, workspace: &Workspace, direction: Direction) -> Result<(), Failure> {
         let number = workspace.streams.record(direction, self.event(workspace)?)?;
         self.state = number.map_or(State::Unrecorded, |number| State::Recorded(Some(number)));
         Ok(())
     }
 
-    /// Has the event follow what the default stream holds now; false where a capture forbids it. The context is current.
+    /// Records the event after the present work of the default stream. Returns false if a capture prevents it. The
+    /// context is current.
     pub(super) fn follow_default_stream(&mut self, workspace: &Workspace) -> Result<bool, Failure> {
         let recorded = workspace.default_stream.record(self.event(workspace)?)?;
         if recorded {
@@ -145,7 +146,7 @@ impl ByEngines {
         Ok(recorded)
     }
 
-    /// Destroys what it keeps in the context, which is current.
+    /// Destroys the event in its context, which is current.
     pub(super) fn destroy(&mut self, workspace: &Workspace) {
         if let Some(event) = self.event.take() {
             destroy_event(&workspace.context, event);

@@ -2,20 +2,21 @@
 
 use super::gathered::{Blocks, Gathered};
 use super::mechanism::{Entry, Mechanism, Progress};
-use super::stretch::Stretch;
+use super::stretch::PackedRange;
 use super::workspace::Workspace;
 use crate::copy::{Direction, Within};
 use crate::driver::{Failure, Piece};
 use crate::kernels::{Jobs, Pieces, Strides, Work};
 use crate::order::After;
 
-/// The kernels' part of one operation, kept to be put back if they find no room on the device.
+/// The kernels' part of one operation. Its copies are kept, so that copy engines can make them if the kernels find no
+/// room on the device.
 #[derive(Default)]
 pub(super) struct ByKernels {
     jobs: Jobs,
     pieces: Vec<Piece>,
     blocks: Vec<Blocks>,
-    stretches: Vec<Stretch>,
+    stretches: Vec<PackedRange>,
 }
 
 impl Mechanism for ByKernels {
@@ -59,7 +60,7 @@ impl Mechanism for ByKernels {
 }
 
 impl ByKernels {
-    /// Hands to kernels what suits them and can be, and leaves pieces for copy engines.
+    /// Launches kernels for suitable copies, if possible, and leaves the other pieces to copy engines.
     fn launch(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<(), Failure> {
         let able = workspace.settings.kernels && workspace.kernels.ready();
         let after = copies.after;
@@ -93,15 +94,15 @@ impl ByKernels {
         Ok(())
     }
 
-    /// Launches a job; false if there is none, or it cannot be now.
+    /// Launches a job. Returns false if there is nothing to launch, or no launch is possible now.
     fn run(&mut self, workspace: &Workspace, after: After, work: Option<Work>) -> Result<bool, Failure> {
         let Some(mut work) = work else { return Ok(false) };
         let after = (after == After::DefaultStream).then_some(&*workspace.default_stream);
         self.jobs.launch(&workspace.context, &workspace.kernels, &mut work, after)
     }
 
-    /// Leaves the copies of revoked jobs to copy engines. Repeating copies does no harm: neither side is used before
-    /// the operation is over.
+    /// Returns the copies of revoked jobs to the list for copy engines. Repeated copies are harmless, since no caller
+    /// uses the memory before the operation completes.
     fn put_back(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<(), Failure> {
         copies.pieces.append(&mut self.pieces);
         copies.pieces.extend(self.blocks.iter().flat_map(Blocks::pieces));
@@ -118,7 +119,7 @@ impl ByKernels {
         Ok(())
     }
 
-    /// Destroys what it keeps in the context, which is current.
+    /// Destroys the jobs' objects in their context, which is current.
     pub(super) fn destroy(&mut self, workspace: &Workspace) {
         self.jobs.destroy(&workspace.context);
     }
@@ -133,7 +134,7 @@ impl ByKernels {
 /// slower: 12 us from its launch to the word that says it is done, against 8 us for the driver's kernel and the query
 /// of its end.
 fn suits_a_kernel(workspace: &Workspace, copies: &Gathered) -> bool {
-    /// Copies between devices that are worth a launch.
+    /// Checks whether a kernel suits copies between devices.
     const SEVERAL: usize = 5;
     let (pieces, settings) = (&copies.pieces, &workspace.settings);
     let count = pieces.len();

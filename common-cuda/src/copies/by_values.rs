@@ -80,7 +80,7 @@ impl Mechanism for ByValues {
             if signal.since.elapsed() <= workspace.settings.landing {
                 return Ok(Progress::Pending);
             }
-            // A device that fails writes nothing: the driver reports the failure.
+            // If the device fails, no value is written, and the driver reports the failure.
             let _scope = workspace.context.enter()?;
             if !workspace.streams.is_idle(copies.direction)? {
                 return Ok(Progress::Pending);
@@ -103,8 +103,8 @@ impl Mechanism for ByValues {
     }
 }
 
-/// The lengths of the values that make a copy, in their order, then zeroes. None if it takes too many, or does not
-/// consist of aligned words.
+/// Returns the lengths of the values of a copy, in order, followed by zeroes. Returns `None` if the copy needs too many
+/// values or does not consist of aligned words.
 fn lengths(piece: &Piece, wide: bool) -> Option<[usize; MOST]> {
     let mut lengths = [0; MOST];
     let (mut address, mut left) = (piece.dst as usize, piece.width);
@@ -120,10 +120,10 @@ fn lengths(piece: &Piece, wide: bool) -> Option<[usize; MOST]> {
     (left == 0).then_some(lengths)
 }
 
-/// The values that make a copy, with room for one more, and their number.
+/// Returns the values of a copy, with room for one more, and their number.
 ///
 /// # Safety
-/// The source is valid, and nothing writes it meanwhile.
+/// The source is valid and does not change meanwhile.
 unsafe fn values(piece: &Piece, wide: bool) -> Option<([Value; MOST + 1], usize)> {
     let (mut values, mut count, mut at) = ([Value::default(); MOST + 1], 0, 0);
     for len in lengths(piece, wide)?.into_iter().take_while(|&len| len != 0) {

@@ -1,6 +1,6 @@
 //! Copies that were gathered for an operation and are not begun yet.
 
-use super::stretch::Stretch;
+use super::stretch::PackedRange;
 use super::workspace::Workspace;
 use crate::copy::{Direction, Within};
 use crate::driver::{Failure, Piece, Stream};
@@ -8,7 +8,7 @@ use crate::location::Location;
 use crate::order::After;
 use crate::strided::{Strided, rows};
 
-/// Copies that no mechanism has taken yet, and what holds for all of the operation's.
+/// Copies that no mechanism has taken yet, and properties of the whole operation.
 pub(super) struct Gathered {
     /// The device's side, at least of the first copy.
     pub(super) at: Location,
@@ -17,14 +17,14 @@ pub(super) struct Gathered {
     pub(super) after: After,
     pub(super) pieces: Vec<Piece>,
     pub(super) blocks: Vec<Blocks>,
-    pub(super) stretches: Vec<Stretch>,
+    pub(super) stretches: Vec<PackedRange>,
     /// Bytes of all copies that were gathered.
     pub(super) bytes: usize,
     /// The host's side of all pieces is page-locked.
     pub(super) page_locked: bool,
     /// Kernels reach the memory of all pieces.
     pub(super) reachable: Option<Within>,
-    /// Something that only a kernel does is left undone.
+    /// The copies include one that only a kernel can make.
     pub(super) lost: bool,
 }
 
@@ -33,12 +33,13 @@ impl Gathered {
         self.pieces.is_empty() && self.blocks.is_empty() && self.stretches.is_empty()
     }
 
-    /// Checks whether all of them are single rows.
+    /// Checks whether each copy is a single row.
     pub(super) fn is_plain(&self) -> bool {
         self.blocks.is_empty() && self.stretches.is_empty() && self.pieces.iter().all(|piece| piece.rows == 1)
     }
 
-    /// The stream of their direction, ordered after what they come after. The context is current.
+    /// Returns the stream of the copies' direction, ordered after the work that the copies follow. The context is
+    /// current.
     pub(super) fn ordered_stream<'w>(&mut self, workspace: &'w Workspace) -> Result<&'w Stream, Failure> {
         let stream = workspace.streams.of(self.direction)?;
         if self.after == After::DefaultStream {
@@ -48,7 +49,7 @@ impl Gathered {
         Ok(stream)
     }
 
-    /// Forgets everything but the room that it takes.
+    /// Clears everything, but keeps allocated memory.
     pub(super) fn clear(&mut self) {
         self.pieces.clear();
         self.blocks.clear();
@@ -69,7 +70,7 @@ pub(super) struct Blocks {
 unsafe impl Send for Blocks {}
 
 impl Blocks {
-    /// For copy engines.
+    /// Returns the copies for copy engines.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         rows(&self.dst.1, &self.src.1, self.len, |rows| {

@@ -1,4 +1,4 @@
-//! Small copies to host memory, seen by the bytes that they bring.
+//! Detection of small copies to host memory by the bytes that arrive.
 //!
 //! The driver reports the end of a copy of 8 bytes from a device 7.4 us after the call. The bytes are in memory after
 //! 4.6 us (H200, driver 580). So memory is first filled with a random word, and the copy has landed once no word of it
@@ -34,7 +34,7 @@ impl Landing {
     /// Makes the destinations ready.
     ///
     /// # Safety
-    /// They suit, are valid host memory, and nothing else touches them until the copies are issued.
+    /// The destinations suit, are valid host memory, and are not accessed by others until the copies are issued.
     pub(super) unsafe fn prepare(pieces: &[Piece]) -> Landing {
         // SAFETY: the caller's promise.
         unsafe { Landing::prepare_with(pieces, word()) }
@@ -50,7 +50,7 @@ impl Landing {
                 unsafe { piece.dst.add(at).copy_from_nonoverlapping(word.to_ne_bytes().as_ptr(), len) };
             }
         }
-        // Before the device hears of the copies. (Drivers see to that themselves.)
+        // The fill must precede the submission of the copies. (Drivers order that themselves.)
         fence(Ordering::SeqCst);
         Landing { word, landed: (0, 0), since: Instant::now() }
     }
@@ -98,11 +98,11 @@ impl Landing {
     }
 }
 
-/// A word that is another one each time, and that no data has on purpose.
+/// Returns a different word each time. No program writes it on purpose.
 fn word() -> u32 {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed) as u64;
-    // The address is random, as processes are laid out; the finish of splitmix64 spreads the bits.
+    // The address is random because of address space randomisation. The last step of splitmix64 spreads its bits.
     let mut bits = (count ^ (&raw const COUNT) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     (bits >> 32) as u32
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_landed_with_its_last_word_whichever_that_is() {
+    fn a_copy_has_landed_with_its_last_word() {
         for len in [1_usize, 2, 3, 4, 5, 8, 63, 1000] {
             let data: Vec<u8> = (0..len).map(|byte| byte as u8 | 0x80).collect();
             let words = len.div_ceil(WORD);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn data_with_the_word_in_it_is_not_seen_to_land() {
+    fn data_that_contains_the_word_never_lands() {
         let word = WORD_OF_TEST.to_ne_bytes();
         for (before, after) in [(0, 0), (8, 0), (0, 8), (4, 2)] {
             let data = [vec![1; before], word.to_vec(), vec![2; after]].concat();

@@ -29,14 +29,14 @@ pub(super) trait Mechanism {
 /// Tells the progress of a mechanism's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It has none, or all are done.
+    /// The mechanism has no copies, or all are done.
     Done,
     Pending,
-    /// It has put back copies that it could not make. They have no work left to wait for.
+    /// The mechanism returned copies that it could not make. They have no more work to wait for.
     PutBack,
 }
 
-/// Enters the context of an operation that begins: once, and only if a mechanism needs it.
+/// Enters the context of a starting operation: once, and only if a mechanism needs it.
 pub(super) struct Entry<'w> {
     workspace: &'w Workspace,
     after: After,

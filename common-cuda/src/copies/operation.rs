@@ -15,7 +15,7 @@ use super::by_kernels::ByKernels;
 use super::by_values::ByValues;
 use super::gathered::{Blocks, Gathered};
 use super::mechanism::{Entry, Mechanism, Progress};
-use super::stretch::Stretch;
+use super::stretch::PackedRange;
 use super::workspace::Workspace;
 use crate::copy::{Direction, Within};
 use crate::driver::{Failure, FailureKind, Piece};
@@ -28,7 +28,7 @@ use crate::strided::Strided;
 /// Makes copies in one context.
 pub(crate) struct CopyQueue {
     pub(crate) workspace: Workspace,
-    /// Operations that are over, for the next ones.
+    /// Completed operations, for reuse.
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
     idle: Mutex<Vec<Box<Operation>>>,
 }
@@ -36,14 +36,14 @@ pub(crate) struct CopyQueue {
 /// Describes the beginning of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
-    /// The device's side, at least of the first copy.
+    /// The location of the device side, at least of the first copy.
     pub(crate) at: Location,
     pub(crate) direction: Direction,
     pub(crate) after: After,
 }
 
 impl Start {
-    /// The start of an operation without copies. Its memory and direction are not used.
+    /// Starts an operation without copies. Memory and direction are not used.
     const NO_COPY: Start =
         Start { at: Location::HOST, direction: Direction::DeviceToDevice, after: After::DefaultStream };
 }
@@ -63,12 +63,12 @@ impl CopyQueue {
         operation
     }
 
-    /// Begins an operation that copies nothing and ends with the present work of the default stream. Returns `None` if
-    /// that has ended.
+    /// Begins an operation without copies that completes with the present work of the default stream. Returns `None` if
+    /// that work is done.
     pub(crate) fn after_default_stream(self: &Arc<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
         let workspace = &self.workspace;
         let idle = self.ask(|| {
-            // The stream is mostly idle. The query is cheaper than an event then, which takes at least 1.5 us.
+            // The stream is mostly idle, and then the query is cheaper than an event, which takes at least 1.5 us.
             if workspace.ask_default_stream()? != Some(false) {
                 return Ok(None);
             }
@@ -84,7 +84,7 @@ impl CopyQueue {
         Ok(idle)
     }
 
-    /// Checks whether the default stream has nothing left to do.
+    /// Checks whether the default stream is idle.
     pub(crate) fn default_stream_is_idle(&self) -> Result<bool, DeviceError> {
         self.ask(|| Ok(self.workspace.ask_default_stream()? == Some(true)))
     }
@@ -138,7 +138,7 @@ pub(crate) struct Operation {
     kernels: ByKernels,
     values: ByValues,
     engines: ByEngines,
-    /// The workspace counts it.
+    /// The number of operations that the workspace counts.
     under_way: bool,
 }
 
@@ -171,7 +171,7 @@ impl Operation {
     /// As [`CopyBatch::copy_2d`](crate::CopyBatch::copy_2d).
     ///
     /// # Safety
-    /// As there.
+    /// As for `CopyBatch::copy_2d`.
     pub(crate) unsafe fn copy_2d(&mut self, dst: (*mut u8, usize), src: (*const u8, usize), width: usize, rows: usize) {
         if width == 0 || rows == 0 {
             return;
@@ -185,7 +185,7 @@ impl Operation {
     /// As [`CopyBatch::copy_strided`](crate::CopyBatch::copy_strided).
     ///
     /// # Safety
-    /// As there.
+    /// As for `CopyBatch::copy_strided`.
     pub(crate) unsafe fn copy_strided(&mut self, dst: (*mut u8, &Strided), src: (*const u8, &Strided), len: u64) {
         if len != 0 {
             self.copies.bytes = self.copies.bytes.saturating_add(len as usize);
@@ -196,11 +196,11 @@ impl Operation {
     /// As [`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed).
     ///
     /// # Safety
-    /// As there.
+    /// As for `CopyBatch::copy_packed`.
     pub(crate) unsafe fn copy_packed(&mut self, packing: &Packing<'_>) {
         if packing.len != 0 {
             self.copies.bytes = self.copies.bytes.saturating_add(packing.len as usize);
-            self.copies.stretches.push(Stretch::new(packing));
+            self.copies.stretches.push(PackedRange::new(packing));
         }
     }
 
@@ -256,12 +256,12 @@ impl Operation {
         Ok(Progress::Pending)
     }
 
-    /// Checks whether it is over. Do not call again after an answer other than `Ok(false)`.
+    /// Checks whether the operation is complete. Do not call it again after a result other than `Ok(false)`.
     pub(crate) fn poll(&mut self) -> Result<bool, DeviceError> {
         let Some(queue) = self.queue.clone() else { return Ok(true) };
         let workspace = &queue.workspace;
         let answer = match self.look(workspace) {
-            // Reported only now, since the memory was in use until now.
+            // The error is reported only now, because the memory was in use until now.
             Ok(true) if self.copies.lost => Err(Failure::NO_KERNEL),
             answer => answer,
         };
@@ -300,7 +300,7 @@ impl Operation {
         Ok(progress == Progress::Done)
     }
 
-    /// Returns to its queue with its event, once it is over.
+    /// Returns the completed operation to its queue, with its event.
     pub(crate) fn rest(mut self: Box<Self>) {
         self.copies.clear();
         for mechanism in self.mechanisms() {
@@ -315,7 +315,7 @@ impl Operation {
     }
 }
 
-/// Offers copies to a mechanism, and returns whether none are left. It is generic, not `dyn`, since each message calls
+/// Offers copies to a mechanism. Returns whether none are left. Generic instead of `dyn`, because each message calls
 /// it.
 #[inline]
 fn offer(

@@ -17,9 +17,9 @@ const LINE: usize = 64;
 /// The slots of one context for copies by values.
 pub(super) struct Slots {
     context: Arc<Context>,
-    /// Made for the first copy; none if they cannot be had.
+    /// Created for the first copy. `None` if the words cannot be allocated or registered.
     words: OnceLock<Option<Words>>,
-    /// True if the driver refuses to write values: to memory without a context, and to memory with one.
+    /// True if the driver refuses to write values: to memory without a context, and to memory with a context.
     refused: [AtomicBool; 2],
 }
 
@@ -43,7 +43,7 @@ impl Slots {
         self.refused[usize::from(context != 0)].store(true, Ordering::Relaxed);
     }
 
-    /// The context is current when they are first asked for.
+    /// Returns the words. The first call requires that the context is current.
     #[inline]
     pub(super) fn words(&self) -> Option<&Words> {
         let made = self.words.get_or_init(|| {

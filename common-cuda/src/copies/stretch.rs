@@ -1,4 +1,4 @@
-//! A stretch of packed bytes that a kernel moves, or copy engines block by block.
+//! A range of packed bytes that a kernel packs or unpacks, or that copy engines copy block by block.
 
 use super::workspace::Workspace;
 use crate::copy::Direction;
@@ -6,8 +6,8 @@ use crate::driver::Piece;
 use crate::kernels::Packed;
 use crate::memory::{Packing, Spread};
 
-/// The content of a [`Packing`], kept until the stretch is done.
-pub(super) struct Stretch {
+/// The content of a [`Packing`], kept until its work is done.
+pub(super) struct PackedRange {
     user: *mut u8,
     /// Keeps the list, which the kernel reads.
     spread: Spread,
@@ -20,20 +20,21 @@ pub(super) struct Stretch {
 
 // SAFETY: the addresses are handed to the driver and never dereferenced here. The caller that added the stretch
 // promises that they stay valid, whatever thread uses them.
-unsafe impl Send for Stretch {}
+unsafe impl Send for PackedRange {}
 
-impl Stretch {
-    pub(super) fn new(packing: &Packing<'_>) -> Stretch {
+impl PackedRange {
+    pub(super) fn new(packing: &Packing<'_>) -> PackedRange {
         let Packing { user, spread, position, packed, len, unpack, by_engines } = *packing;
-        Stretch { user, spread: spread.clone(), position, packed, len, unpack, by_engines }
+        PackedRange { user, spread: spread.clone(), position, packed, len, unpack, by_engines }
     }
 
-    /// Checks whether only a kernel can do it.
+    /// Checks whether only a kernel can do the work.
     pub(super) fn wants_kernel(&self, direction: Direction) -> bool {
         direction == Direction::DeviceToDevice && !self.by_engines
     }
 
-    /// For a kernel of the current context; none if it does not reach all of it.
+    /// Returns the arguments for a kernel of the current context. Returns `None` if the kernel cannot access all of the
+    /// memory.
     pub(super) fn for_kernel(&self, workspace: &Workspace, direction: Direction) -> Option<Packed> {
         let on_device = |address: *mut u8| workspace.context.driver.device_address(address).ok();
         let packed = match direction {
@@ -51,7 +52,7 @@ impl Stretch {
         Packed::new(blocks, bytes, self.unpack)
     }
 
-    /// For copy engines.
+    /// Returns the work for copy engines.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.spread.rows(self.position, self.len, |rows| {

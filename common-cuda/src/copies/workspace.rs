@@ -16,7 +16,7 @@ use crate::memory::ListMemory;
 use crate::order::{DefaultStream, Settled};
 use crate::settings::Settings;
 
-/// Holds Cableway's streams, kernels and memory in one context. Each releases its objects when it is dropped.
+/// Cableway's streams, kernels and memory in one context. Each releases its objects when it is dropped.
 pub(crate) struct Workspace {
     pub(crate) context: Arc<Context>,
     pub(crate) default_stream: Arc<DefaultStream>,
@@ -27,10 +27,10 @@ pub(crate) struct Workspace {
     pub(super) copier: Copier,
     pub(crate) lists: Arc<ListMemory>,
     pub(super) mapping: CpuMapping,
-    /// Operations that have begun to copy and are not over.
+    /// Operations that have begun to copy and are not complete.
     pub(super) under_way: AtomicUsize,
     costs: Arc<Costs>,
-    /// Its device, where costs are known by it.
+    /// The context's device, once it is known. Measured costs depend on it.
     device: OnceLock<DeviceIndex>,
 }
 
@@ -58,13 +58,12 @@ impl Workspace {
         self.costs.of(*self.device.get()?)
     }
 
-    /// Sets the device of its context. From now on that device's measured costs decide.
+    /// Sets the context's device. Its measured costs apply from now on.
     pub(crate) fn known_as(&self, device: DeviceIndex) {
         let _ = self.device.set(device);
     }
 
-    /// Loads the kernels unless that was tried, if the default stream is idle, or has just been found `idle`. The context
-    /// is current.
+    /// Loads the kernels once, if the default stream is idle or was just found `idle`. The context is current.
     #[inline]
     pub(crate) fn load_kernels(&self, idle: bool) {
         if self.kernels.load(idle) && self.settings.copier {

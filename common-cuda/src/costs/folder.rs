@@ -1,8 +1,9 @@
-//! The folder in which costs are kept, and the lock under which one process of a node measures at a time.
+//! The folder that keeps costs, and the lock that lets only one process of a node measure at a time.
 //!
-//! Nodes often share home folders: a file has the name of its device, and the lock has the name of the node. Containers of
-//! one node may have different node names, and so different locks. So each writer writes a new file and then replaces
-//! the old one. A reader checks that the file belongs to this user, that no other user can write it, and every line.
+//! Nodes often share home folders. So a file is named after its device, and the lock after the node. Containers on one
+//! node may have different node names and thus different locks. So each writer writes a new file and then replaces the
+//! old one. A reader checks that the file belongs to this user, that no other user can write it, and that every line is
+//! valid.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 
-use super::text::{self, Content, Key, Unbelieved};
+use super::text::{self, Content, Key, UnusableFile};
 
 /// Upper limit of a valid file's size.
 const MOST_BYTES: u64 = 64 << 10;
@@ -25,13 +26,13 @@ const ABANDONED: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(PathBuf);
 
-/// Held, no other process of this node and user measures. Given up when dropped, or when the process ends.
+/// The lock. No other process of this node and user measures while it is held. The end of the process releases it.
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Folder {
-    /// The folder that the parameter names, else the user's own; none where there is none.
+    /// Returns the folder that the parameter names, else the user's default folder. Returns `None` if there is neither.
     pub(crate) fn new(parameter: &str) -> Option<Folder> {
         if !parameter.is_empty() {
             return Some(Folder(parameter.into()));
@@ -41,7 +42,7 @@ impl Folder {
         Some(Folder(caches.join("cableway/device-costs")))
     }
 
-    /// The file of a device.
+    /// Returns the path of a device's file.
     pub(crate) fn file(&self, key: &Key) -> PathBuf {
         self.0.join(text::file_name(&key.uuid))
     }
@@ -53,11 +54,11 @@ impl Folder {
             Ok(None) => return None,
             Ok(Some(text)) => match text::read(&text, key) {
                 Ok(content) => return Some(content),
-                Err(Unbelieved::Outdated(reason)) => {
+                Err(UnusableFile::Outdated(reason)) => {
                     log::info!("{}: {reason}; the costs of copies are measured again", path.display());
                     return None;
                 }
-                Err(Unbelieved::Malformed(reason)) => reason,
+                Err(UnusableFile::Malformed(reason)) => reason,
             },
             Err(error) => error.to_string(),
         };
@@ -67,7 +68,7 @@ impl Folder {
         None
     }
 
-    /// Makes it if need be, and takes the lock; none if another process has it.
+    /// Creates the folder if necessary and takes the lock. Returns `None` if another process holds it.
     pub(crate) fn try_lock(&self) -> io::Result<Option<Lock>> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         check_owner(&self.0.metadata()?, "its folder")?;
@@ -80,7 +81,7 @@ impl Folder {
         }
     }
 
-    /// Keeps the costs of a device in place of what there was.
+    /// Writes the costs of a device, and replaces the previous file.
     pub(crate) fn write(&self, _lock: &Lock, key: &Key, content: &Content) -> io::Result<()> {
         let path = self.file(key);
         self.clear(&path);
@@ -113,12 +114,12 @@ impl Folder {
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    // Never through a link that somebody else has laid there, nor waiting at a pipe.
+    // Do not follow a link that another user may have placed there, and do not block on a pipe.
     options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     options
 }
 
-/// The text of a file; none if there is no file.
+/// Returns the text of a file, or `None` if it does not exist.
 fn load(path: &Path) -> io::Result<Option<String>> {
     let mut file = match options().read(true).open(path) {
         Ok(file) => file,
@@ -147,7 +148,7 @@ fn check_owner(metadata: &std::fs::Metadata, what: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A name of this node, fit for a file.
+/// Returns the name of this node in a form that suits file names.
 fn node() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(64).collect()
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
     use crate::costs::{DeviceCosts, Known};
 
-    /// A folder of the test's own, gone at its end.
+    /// A temporary folder, removed when dropped.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -189,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn one_has_the_lock_and_files_are_replaced() {
+    fn only_one_holds_the_lock_and_files_are_replaced() {
         let (_scratch, folder) = Scratch::new("lock");
         assert_eq!(folder.read(&key()), None, "nothing is there");
         assert!(!folder.0.exists(), "who reads makes nothing");
         let lock = folder.try_lock().unwrap().expect("nobody else has it");
         assert!(folder.try_lock().unwrap().is_none(), "taken");
-        // One that was left behind, and one of another who is writing.
+        // An abandoned temporary file, and one that another process is writing.
         let [left, others] = ["00.new", "01.new"].map(|name| folder.file(&key()).with_extension(name));
         let long_ago = SystemTime::now() - 2 * ABANDONED;
         File::create(&left).unwrap().set_modified(long_ago).unwrap();
@@ -212,9 +213,9 @@ mod tests {
         assert!(folder.try_lock().unwrap().is_some());
     }
 
-    /// Each with a lock of its own, as containers have.
+    /// Writers with separate locks, as in containers.
     #[test]
-    fn of_several_who_write_one_is_believed() {
+    fn one_of_several_written_files_stays() {
         let (_scratch, folder) = Scratch::new("several");
         let lock = &folder.try_lock().unwrap().unwrap();
         std::thread::scope(|scope| {
@@ -242,7 +243,7 @@ mod tests {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(folder.read(&key()), None, "{mode:o}");
         }
-        // It is replaced all the same.
+        // The file is replaced nevertheless.
         folder.write(&lock, &key(), &content(1500)).unwrap();
         assert!(folder.read(&key()).is_some());
         let elsewhere = folder.0.join("elsewhere");
@@ -260,7 +261,7 @@ mod tests {
         assert!(folder.try_lock().is_err(), "a folder that others can write");
     }
 
-    /// As root a test can give a file away; another user's file is as good as none.
+    /// Root can give a file to another user. Such a file is ignored.
     #[test]
     fn files_of_other_users_are_ignored() {
         let (_scratch, folder) = Scratch::new("owner");

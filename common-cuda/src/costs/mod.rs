@@ -24,26 +24,26 @@ pub struct CopyCost {
 }
 
 impl CopyCost {
-    /// Seconds that so many bytes take.
+    /// Returns the time that this many bytes take.
     pub fn seconds(&self, bytes: u64) -> f64 {
         self.latency.as_secs_f64() + bytes as f64 / self.bytes_per_second
     }
 }
 
-/// The knowledge about one kind of operation.
+/// The state of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Known<T> {
-    /// Nothing: it was not measured yet.
+    /// The cost was not measured yet.
     #[default]
     Nothing,
-    /// It cannot be measured here: the driver refuses it, or no sane figure came of it.
+    /// The cost cannot be measured here: the driver refuses the operation, or no plausible figure resulted.
     Refused,
     /// The measured cost.
     Is(T),
 }
 
 impl<T> Known<T> {
-    /// The figure, if there is one.
+    /// Returns the figure, if there is one.
     pub fn figure(self) -> Option<T> {
         match self {
             Known::Is(figure) => Some(figure),
@@ -51,7 +51,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// Checks whether there is nothing left to measure.
+    /// Checks whether the row needs no measurement.
     pub fn is_settled(&self) -> bool {
         !matches!(self, Known::Nothing)
     }
@@ -61,11 +61,11 @@ impl<T> Known<T> {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceCosts {
-    /// From it to registered host memory.
+    /// Copies from the device to registered host memory.
     pub to_host: Known<CopyCost>,
-    /// From registered host memory to it.
+    /// Copies from registered host memory to the device.
     pub from_host: Known<CopyCost>,
-    /// From place to place in its own memory.
+    /// Copies within the device's memory.
     pub within: Known<CopyCost>,
     /// The time of each further copy, if several are issued one by one.
     pub call: Known<Duration>,
@@ -75,12 +75,12 @@ pub struct DeviceCosts {
     pub several: Known<Duration>,
     /// Several copies to another device by one launch of a kernel: all of their bytes.
     pub kernel: Known<CopyCost>,
-    /// Other devices.
+    /// The costs of copies to and from other devices.
     pub peers: Vec<PeerCosts>,
 }
 
 impl DeviceCosts {
-    /// The same without refusals, which may be a container's and none of the device.
+    /// Returns the costs without refusals, which may be caused by a container and not by the device.
     pub(crate) fn figures(&self) -> DeviceCosts {
         fn figure<T: Copy>(known: Known<T>) -> Known<T> {
             known.figure().map_or(Known::Nothing, Known::Is)
@@ -101,9 +101,8 @@ impl DeviceCosts {
 
     /// Returns the costs of copies between it and the device of this identity.
     ///
-    /// Without an identity it returns those of the nearest known device. They serve decisions that come before the
-    /// other buffer's place is known: a trial corrects an estimate that is too low, but nothing corrects one that is
-    /// too high.
+    /// Without an identity it returns those of the nearest known device. Such decisions come before the location of the
+    /// other buffer is known. A trial corrects an estimate that is too low, but nothing corrects one that is too high.
     pub fn peer(&self, device: Option<&[u8; 16]>) -> Option<PeerCosts> {
         match device {
             Some(device) => self.peers.iter().find(|peer| peer.device == *device).copied(),
@@ -127,20 +126,20 @@ impl DeviceCosts {
     }
 }
 
-/// Measured costs of copies between a device and another, which the one makes.
+/// Measured costs of copies that one device makes to and from another device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PeerCosts {
-    /// The identity of the other.
+    /// The identity of the other device.
     pub device: [u8; 16],
-    /// It stores into the other's memory.
+    /// The device stores into the other device's memory.
     pub push: Known<CopyCost>,
-    /// It fetches from the other's memory.
+    /// The device fetches from the other device's memory.
     pub pull: Known<CopyCost>,
 }
 
 impl PeerCosts {
-    /// Of this device: to fetch from it, and to store into it.
+    /// This device's side: another device fetches from it, or stores into it.
     pub fn new(device: [u8; 16], pull: Known<CopyCost>, push: Known<CopyCost>) -> Self {
         PeerCosts { device, push, pull }
     }
@@ -150,13 +149,13 @@ impl PeerCosts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostOrigin {
-    /// They are the estimates among the parameters, for this reason.
+    /// The costs are the estimates in the parameter table, for this reason.
     Default(String),
-    /// They were measured at that time, and lie in that file.
+    /// The costs were read from or written to a file.
     File {
         /// The file.
         path: std::path::PathBuf,
-        /// When they were measured, and how long that took.
+        /// When the costs were measured, and how long that took.
         measured: String,
     },
 }
@@ -169,14 +168,14 @@ pub struct CostReport {
     pub device: DeviceIndex,
     /// The source of the costs.
     pub origin: CostOrigin,
-    /// Those that are known.
+    /// The known costs.
     pub costs: DeviceCosts,
 }
 
-/// Devices of a process whose costs are known at most, as it counts them; of others the estimates hold.
+/// The largest number of devices with known costs. Estimates apply to further devices.
 const DEVICES: usize = 32;
 
-/// The costs of the devices of this process, as far as they are known.
+/// The known costs of the devices of this process.
 #[derive(Debug, Default)]
 pub struct Costs {
     devices: [OnceLock<DeviceCosts>; DEVICES],
@@ -190,18 +189,18 @@ impl Costs {
         self.known.load(Ordering::Acquire)
     }
 
-    /// The costs of a device.
+    /// Returns the costs of a device.
     #[inline]
     pub fn of(&self, device: DeviceIndex) -> Option<&DeviceCosts> {
         self.devices.get(device.0 as usize)?.get()
     }
 
-    /// The costs of some device: the first of which they are known.
+    /// Returns the costs of the first device with known costs.
     pub fn of_any(&self) -> Option<&DeviceCosts> {
         self.devices.iter().find_map(OnceLock::get)
     }
 
-    /// Believed from now on; what was set before stays.
+    /// Sets the costs of a device. Earlier costs of the device stay.
     pub(crate) fn set(&self, device: DeviceIndex, costs: DeviceCosts) {
         let place = self.devices.get(device.0 as usize);
         if place.is_some_and(|place| place.set(costs).is_ok()) {
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_peers_have_the_costs_of_the_nearest() {
+    fn unknown_peers_have_the_costs_of_the_nearest_peer() {
         let (near, far) = (peer(1, cost(7.0, 390.0)), peer(2, cost(9.0, 20.0)));
         let costs = DeviceCosts { peers: vec![peer(3, Known::Refused), far, near], ..DeviceCosts::default() };
         assert_eq!(costs.peer(Some(&[1; 16])), Some(near));

@@ -1,4 +1,4 @@
-//! The file in which the costs of a device lie: lines of words, for people, too.
+//! The format of a file with a device's costs: lines of text that people can read, too.
 //!
 //! ```text
 //! # What copies by this device cost, as Cableway measured them. Delete the file to have them measured anew.
@@ -16,16 +16,17 @@
 //! end
 //! ```
 //!
-//! The lines before `measured` say what the figures hold for, the words after a peer's identity how it is reached; where
-//! one is another now, what follows is not believed. A line that is not there was not measured yet, or is refused where it was
-//! tried: that is not kept, because another container may be allowed it.
+//! The lines before `measured` state what the figures hold for. The words after a peer's identity state its link. If
+//! one of these lines does not match the machine, the figures after it are ignored. A missing line was not measured
+//! yet, or the driver refused the operation. Refusals are not kept, because another container may be allowed the
+//! operation.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{CopyCost, DeviceCosts, Known, PeerCosts};
 
-/// The version of this format, and of what is measured how: figures of another are measured anew.
+/// The version of the format and of the measurements. Files of other versions are measured again.
 const FORMAT: &str = "1";
 
 /// The machine and driver that figures hold for.
@@ -34,26 +35,26 @@ pub(crate) struct Key {
     /// The driver's versions.
     pub(crate) driver: String,
     pub(crate) uuid: [u8; 16],
-    /// The device's place and name.
+    /// The device's PCI address and name.
     pub(crate) device: String,
-    /// Devices that it reaches, and how.
+    /// The devices that it can access, and the kind of each link.
     pub(crate) peers: Vec<([u8; 16], String)>,
 }
 
 /// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Content {
-    /// When it was measured, and how long that took.
+    /// When the costs were measured, and how long that took.
     pub(crate) measured: String,
     pub(crate) costs: DeviceCosts,
 }
 
-/// Why what a file holds is not believed.
+/// Why a file is ignored.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unbelieved {
-    /// It holds for something else than what there is now.
+pub(crate) enum UnusableFile {
+    /// It is valid for another machine, driver or format.
     Outdated(&'static str),
-    /// It is no such file.
+    /// Its content is malformed.
     Malformed(String),
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn write(key: &Key, content: &Content) -> String {
             .to_owned();
     let costs = &content.costs;
     let mut line = |words: std::fmt::Arguments<'_>| {
-        // Nothing can go wrong in memory.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{words}");
     };
     line(format_args!("format {FORMAT}"));
@@ -110,14 +111,14 @@ fn digits(uuid: &[u8; 16]) -> String {
     uuid.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The name of the file of a device.
+/// Returns the name of a device's file.
 pub(crate) fn file_name(uuid: &[u8; 16]) -> String {
     digits(uuid) + ".txt"
 }
 
-/// Takes what a file holds, of whatever origin, as far as it is about what there is now.
-pub(crate) fn read(text: &str, key: &Key) -> Result<Content, Unbelieved> {
-    let malformed = |number: usize, reason: &str| Unbelieved::Malformed(format!("line {}: {reason}", number + 1));
+/// Parses a file of any origin, and checks that it describes this machine.
+pub(crate) fn read(text: &str, key: &Key) -> Result<Content, UnusableFile> {
+    let malformed = |number: usize, reason: &str| UnusableFile::Malformed(format!("line {}: {reason}", number + 1));
     let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
     let mut lines = lines.map(|(number, line)| {
         let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -134,12 +135,12 @@ pub(crate) fn read(text: &str, key: &Key) -> Result<Content, Unbelieved> {
         ("device", &*format!("{} {}", digits(&key.uuid), key.device), "the device is another, or elsewhere"),
     ] {
         if head(name)? != now {
-            return Err(Unbelieved::Outdated(what));
+            return Err(UnusableFile::Outdated(what));
         }
     }
     let measured = head("measured")?.to_owned();
     let mut costs = DeviceCosts::default();
-    // The peer that lines are about, unless it is none that there is now.
+    // The peer that the next lines describe; `None` if this process cannot see that peer.
     let mut peer: Option<PeerCosts> = None;
     let mut ended = false;
     for (number, name, rest) in lines {
@@ -182,7 +183,7 @@ pub(crate) fn read(text: &str, key: &Key) -> Result<Content, Unbelieved> {
 
 fn figure<T>(text: &str, parse: impl FnOnce(&[&str]) -> Option<T>) -> Option<Known<T>> {
     let words: Vec<&str> = text.split(' ').collect();
-    // Kept once, and believed no more.
+    // Earlier versions kept refusals. Measure again.
     if words == ["refused"] { Some(Known::Nothing) } else { parse(&words).map(Known::Is) }
 }
 
@@ -202,7 +203,7 @@ fn rows(words: &[&str]) -> Option<f64> {
 }
 
 fn number(text: &str) -> Option<f64> {
-    // Digits and a point: neither signs, nor exponents, nor `inf`.
+    // Accept digits and a point, but no signs, exponents or `inf`.
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     text.parse().ok().filter(|_| plain)
 }
@@ -211,17 +212,17 @@ fn is_sane_time(time: &Duration) -> bool {
     *time <= Duration::from_secs(1)
 }
 
-/// Rows a second, if there can be so many.
+/// Returns the rows in a second, if the figure is plausible.
 pub(crate) fn sane_rows(rate: f64) -> Option<f64> {
     Some(rate).filter(|rate| (1e3..1e12).contains(rate))
 }
 
-/// A cost, if it can be one.
+/// Returns the cost, if it is plausible.
 pub(crate) fn sane(cost: CopyCost) -> Option<CopyCost> {
     Some(cost).filter(|cost| is_sane_time(&cost.latency) && (1e6..1e15).contains(&cost.bytes_per_second))
 }
 
-/// The words of the line `measured`.
+/// Formats the line `measured`.
 pub(crate) fn measured(at: SystemTime, took: Duration) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -231,7 +232,7 @@ pub(crate) fn measured(at: SystemTime, took: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z in {milliseconds:.1} ms")
 }
 
-/// The date so many days after the first of 1970.
+/// Returns the date that is this many days after 1970-01-01.
 fn date(mut days: u64) -> (u64, u64, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;

@@ -1,11 +1,11 @@
-//! The allocations that are mapped, and those that were met before.
+//! The cache of CPU mappings, and of the allocations that were used once.
 
-/// The largest allocation that is mapped: a mapping may keep it when it is freed.
+/// The largest allocation that is mapped: a mapping may keep freed memory allocated.
 pub(super) const LARGEST: usize = 64 << 20;
-/// Most allocations that are, and most bytes of all of them.
+/// The limits of the cache: number of mapped allocations, and their bytes.
 const MOST: usize = 16;
 const MOST_BYTES: usize = 256 << 20;
-/// Allocations that are remembered to have been met, or refused.
+/// The number of remembered allocations that were used once or refused.
 const REMEMBERED: usize = 64;
 
 /// An allocation and its mapping.
@@ -17,11 +17,11 @@ pub(super) struct Entry<V> {
     pub(super) view: V,
 }
 
-/// Bounded; what was not used for longest goes first.
+/// The mapped allocations. The cache is bounded; the least recently used mapping is closed first.
 pub(super) struct Cache<V> {
-    /// The one used last comes last.
+    /// In the order of use, the most recent last.
     entries: Vec<Entry<V>>,
-    /// Ids, and whether they were refused; each in the place that it chooses.
+    /// Ids of allocations, and whether they were refused. An id selects its place.
     met: [(u64, bool); REMEMBERED],
     turn: usize,
 }
@@ -47,7 +47,7 @@ impl<V> Cache<V> {
         self.entries.last()
     }
 
-    /// Notes an allocation, and checks whether it was met before.
+    /// Records the use of an allocation. Returns whether it was used before.
     pub(super) fn meet(&mut self, id: u64) -> bool {
         let place = &mut self.met[id as usize % REMEMBERED];
         let again = place.0 == id;
@@ -61,12 +61,12 @@ impl<V> Cache<V> {
         self.met[id as usize % REMEMBERED] == (id, true)
     }
 
-    /// Remembers that it cannot be mapped.
+    /// Records that an allocation cannot be mapped.
     pub(super) fn refuse(&mut self, id: u64) {
         self.met[id as usize % REMEMBERED] = (id, true);
     }
 
-    /// Adds an allocation of at most [`LARGEST`] bytes, in place of others if need be.
+    /// Adds an allocation of at most [`LARGEST`] bytes, and closes others if necessary.
     pub(super) fn add(&mut self, entry: Entry<V>) -> &Entry<V> {
         let full = |entries: &[Entry<V>]| {
             let bytes: usize = entries.iter().map(|entry| entry.len).sum();
@@ -78,12 +78,12 @@ impl<V> Cache<V> {
         &self.entries[self.entries.len() - 1]
     }
 
-    /// Lets go of all that are not there any more.
+    /// Closes the mappings of all freed allocations.
     pub(super) fn retain(&mut self, is_there: impl Fn(u64, u64) -> bool) {
         self.entries.retain(|entry| is_there(entry.id, entry.base));
     }
 
-    /// Looks at one, each time at another, and lets go of it if it is not there any more.
+    /// Checks one mapping, the next one each time, and closes it if its allocation was freed.
     pub(super) fn check_next(&mut self, is_there: impl Fn(u64, u64) -> bool) {
         self.turn = if self.turn + 1 < self.entries.len() { self.turn + 1 } else { 0 };
         if self.entries.get(self.turn).is_some_and(|entry| !is_there(entry.id, entry.base)) {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_by_count_and_bytes() {
+    fn the_cache_is_bounded_by_count_and_bytes() {
         let mut cache = Cache::default();
         for id in 1..=MOST as u64 {
             cache.add(entry(id, 1000));
@@ -121,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_is_mapped_at_the_second_meeting() {
+    fn an_allocation_is_known_at_its_second_use() {
         let mut cache = Cache::<u64>::default();
         assert!(!cache.meet(7) && cache.meet(7) && cache.meet(7));
         assert!(!cache.has_refused(7));
         cache.refuse(7);
         assert!(cache.has_refused(7));
-        // One that takes its place.
+        // A new allocation at the same address.
         assert!(!cache.meet(7 + REMEMBERED as u64) && cache.meet(7 + REMEMBERED as u64));
     }
 

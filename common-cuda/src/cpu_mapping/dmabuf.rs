@@ -1,7 +1,7 @@
-//! dma-bufs that the driver lets be mapped.
+//! Mapping by dma-bufs, if the driver permits it.
 //!
-//! Driver 580 gives a descriptor, and refuses to map it (`ENOTSUPP`). That drivers from 13.3 on do map it we have not
-//! seen; they are asked for one, and believed when they refuse.
+//! Driver 580 exports a dma-buf, but refuses to map it (`ENOTSUPP`). Drivers from 13.3 on may map it; that was never
+//! tested. Cableway tries it and accepts a refusal.
 
 use std::os::fd::AsRawFd;
 
@@ -39,7 +39,7 @@ impl Mapper for DmaBuf {
         if address == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
             return Err(match error.raw_os_error() {
-                // Room for a mapping differs between allocations.
+                // Some allocations need more address space than others.
                 Some(libc::ENOMEM | libc::EAGAIN | libc::ENOSPC) => Refusal::Allocation(error.to_string()),
                 _ => Refusal::All(error.to_string()),
             });
@@ -48,11 +48,11 @@ impl Mapper for DmaBuf {
     }
 }
 
-/// The pages around an allocation.
+/// Returns the range of pages around an allocation.
 struct Pages {
     address: *mut u8,
     len: usize,
-    /// Bytes before the allocation.
+    /// The number of bytes before the allocation.
     skipped: usize,
 }
 

@@ -1,20 +1,21 @@
-//! Device memory that the CPU reaches, and small copies by its loads and stores.
+//! Small copies by the CPU, with loads and stores to mapped device memory.
 //!
 //! **Never met on hardware.** No machine of the project has a driver that maps dma-bufs, nor gdrcopy's kernel module. So it
 //! is off unless `device_mapped_read_limit` or `device_mapped_write_limit` is set, and each mapper has to pass a self-test
 //! ([`mod@self_test`]) in each context before it maps memory of a program.
 //!
-//! A copy engine takes 5 to 7 us for a few bytes, nearly all of which the driver spends. Through a mapping a store takes
-//! as long as it takes to leave the processor, a load one way there and back over PCIe.
+//! A copy engine takes 5 to 7 us for a few bytes; most of that is driver time. Through a mapping a store takes only the
+//! time to leave the processor, and a load takes one round trip over PCIe.
 //!
-//! # What makes it right
-//! - No stream orders accesses of the CPU. So no other copy of Cableway is under way in the context, and the default
-//!   stream is idle or was idle at some time since the operation began.
-//! - A mapping belongs to an allocation, not to an address: the driver's id of it is asked for anew each time, and is never
-//!   used for another.
-//! - When a copy to the device is over, everybody sees it ([`words::store`]).
+//! # Correctness
+//! - Streams do not order the CPU's accesses. So a CPU copy runs only while no other copy of Cableway is under way in
+//!   the context, and after the default stream was idle at some time since the operation began.
+//! - A mapping belongs to an allocation, not to an address. Each copy asks the driver for the allocation's id, which
+//!   the driver never reuses.
+//! - When a copy to the device completes, its bytes are visible to every device and processor ([`words::store`]).
 //!
-//! A mapped dma-buf keeps the memory, freed or not. So allocations are mapped that are not large, few of them, and each
+//! A mapped dma-buf keeps the memory allocated after the program has freed it. So Cableway maps only a few small
+//! allocations, and each copy by another mechanism checks whether one of them was freed.
 //! copy that is made otherwise looks whether one of them is gone.
 
 mod cache;
@@ -44,7 +45,7 @@ pub(crate) struct CpuMapping {
     /// Largest copies to the host, and to the device.
     read_limit: usize,
     write_limit: usize,
-    /// Nothing can be mapped here.
+    /// True if nothing can be mapped here.
     off: AtomicBool,
     /// The number of mapped allocations.
     count: AtomicUsize,
@@ -53,16 +54,16 @@ pub(crate) struct CpuMapping {
 
 #[derive(Default)]
 struct State {
-    /// The mappers that have not refused, the best first; none before they were looked for.
+    /// The mappers that have not refused, the best first. `None` before the first search.
     mappers: Option<Vec<Box<dyn Mapper>>>,
-    /// The first of them has passed the self-test.
+    /// True if the first mapper has passed the self-test.
     tested: bool,
     cache: Cache<Box<dyn View>>,
-    /// Allocations in a row that the first of the mappers has refused.
+    /// The number of consecutive allocations that the first mapper has refused.
     refused: usize,
 }
 
-/// So many allocations that are refused one after the other say that all will be.
+/// After this many consecutive refusals Cableway stops mapping.
 const PATIENCE: usize = 8;
 
 impl CpuMapping {
@@ -78,7 +79,7 @@ impl CpuMapping {
         }
     }
 
-    /// Checks whether a copy of so many bytes could be made.
+    /// Checks whether a copy of this many bytes is possible.
     pub(crate) fn may_copy(&self, direction: Direction, len: usize) -> bool {
         let limit = match direction {
             Direction::DeviceToHost => self.read_limit,
@@ -88,12 +89,12 @@ impl CpuMapping {
         len <= limit && !self.off.load(Ordering::Relaxed)
     }
 
-    /// Makes a copy to or from the context's own memory if that is mapped, and `ready` says that the CPU may touch it. At
-    /// the second meeting of an allocation it is mapped: that takes as long as many small copies.
+    /// Makes a copy to or from the context's own memory if it is mapped and `ready` returns that the CPU may access it.
+    /// The second use of an allocation maps it, which takes as long as many small copies.
     ///
     /// # Safety
-    /// The piece is one row, between host memory and an allocation of the context; only the caller touches the
-    /// destination or writes the source, once `ready` has said yes.
+    /// The piece is one row, between host memory and an allocation of the context. Only the caller accesses the
+    /// destination or writes the source once `ready` has returned true.
     pub(crate) unsafe fn copy(
         &self,
         piece: &Piece,
@@ -113,7 +114,7 @@ impl CpuMapping {
         let entry = if state.cache.holds(id) {
             state.cache.find(id)
         } else {
-            // Nor is memory mapped while a kernel may wait for this very message: that may wait for the device.
+            // Do not map memory while a kernel may wait for this message: mapping may wait for the device.
             let may = !state.cache.has_refused(id) && ready.take().map_or(Ok(true), |ready| ready())?;
             if may { self.meet(&mut state, id, device)? } else { None }
         };
@@ -134,7 +135,7 @@ impl CpuMapping {
         Ok(true)
     }
 
-    /// Looks whether the allocation is still there whose turn it is. Called with every copy that is made otherwise.
+    /// Checks whether the next mapped allocation still exists. Every copy by another mechanism calls this.
     #[inline]
     pub(crate) fn look_after(&self) {
         if self.count.load(Ordering::Relaxed) != 0
@@ -149,7 +150,7 @@ impl CpuMapping {
         self.context.driver.buffer_id(base) == Some(id)
     }
 
-    /// The mappers that are left. They are looked for when this is first asked.
+    /// Returns the remaining mappers. The first call searches for them.
     fn mappers<'s>(&self, state: &'s mut State) -> Result<&'s [Box<dyn Mapper>], Failure> {
         if state.mappers.is_none() {
             let _scope = self.context.enter()?;
@@ -167,7 +168,8 @@ impl CpuMapping {
         Ok(state.mappers.as_deref().unwrap_or_default())
     }
 
-    /// An allocation that is not mapped, around an address: if this is the second meeting, and it can be, it is from now on.
+    /// Returns the mapping of the allocation around an address. The second use of the allocation creates it, if that is
+    /// possible.
     #[cold]
     fn meet<'s>(
         &self,
@@ -189,7 +191,7 @@ impl CpuMapping {
             match self.map(state, base, len) {
                 Ok(Some(view)) => return Ok(Some(state.cache.add(Entry { id, base, len, view }))),
                 Ok(None) => {}
-                // Another time: the memory itself is not refused.
+                // Try again later: this memory was not refused.
                 Err(NotNow) => return Ok(None),
             }
         }
@@ -197,7 +199,7 @@ impl CpuMapping {
         Ok(None)
     }
 
-    /// Maps an allocation by the first mapper that passes the self-test and does not refuse. The context is current.
+    /// Maps an allocation by the first mapper that passes the self-test and accepts it. The context is current.
     fn map(&self, state: &mut State, base: u64, len: usize) -> Result<Option<Box<dyn View>>, NotNow> {
         let id = self.context.id;
         let Some(mappers) = state.mappers.as_mut() else { return Ok(None) };
@@ -244,7 +246,7 @@ impl CpuMapping {
     }
 }
 
-/// The device is busy with work of the program's.
+/// The device is busy with the program's work.
 struct NotNow;
 
 /// Returns the mapped address of `len` bytes at a device address.
@@ -254,7 +256,7 @@ fn place(entry: &Entry<Box<dyn View>>, device: u64, len: usize) -> Option<*mut u
     fits.then(|| entry.view.address().wrapping_add(offset as usize))
 }
 
-/// The mappers that may work for a device, the best first; else why there is none.
+/// Returns the mappers that may work for a device, the best first, or the reason why there are none.
 fn find(driver: &'static dyn Driver, device: DeviceIndex) -> Result<Vec<Box<dyn Mapper>>, String> {
     let dma_buf = DmaBuf::find(driver, device).map(|mapper| Box::new(mapper) as Box<dyn Mapper>);
     let mut mappers = Vec::new();
@@ -268,10 +270,10 @@ fn find(driver: &'static dyn Driver, device: DeviceIndex) -> Result<Vec<Box<dyn 
     if mappers.is_empty() { Err(reasons.join("; ")) } else { Ok(mappers) }
 }
 
-/// For people: by what a device's memory is mapped, or why it is not.
+/// Describes for users how a device's memory is mapped, or why it is not.
 pub(crate) fn describe(driver: &'static dyn Driver, device: DeviceIndex) -> Result<String, String> {
     let dma_buf = match DmaBuf::find(driver, device) {
-        // A refusal shows only when there is memory to map.
+        // A refusal becomes known only when memory is mapped.
         Ok(mapper) => return Ok(format!("{}, if the driver lets it be mapped", mapper.name())),
         Err(reason) => reason,
     };

@@ -1,11 +1,11 @@
-//! A mapper's first use: memory of our own is written by the CPU and read by a copy engine, and the other way.
+//! The self-test at a mapper's first use: the CPU writes internal memory and a copy engine reads it, and vice versa.
 
 use super::words;
 use crate::context::Context;
 use crate::driver::{Driver, Failure, Mapper, Refusal};
 use crate::order::DefaultStream;
 
-/// Bytes of the memory, and of what is tried in it at odd places.
+/// The size of the memory, and the length of the test copies at unaligned addresses.
 const LEN: usize = 1 << 20;
 const TRIED: usize = 4096;
 const OFFSETS: [usize; 3] = [0, 4093, LEN - TRIED];
@@ -13,15 +13,15 @@ const OFFSETS: [usize; 3] = [0, 4093, LEN - TRIED];
 /// The result of a mapper's self-test.
 pub(super) enum Outcome {
     Passed,
-    /// The default stream has work to do, for which an allocation might wait.
+    /// The default stream is busy, and an allocation might wait for it.
     NotNow,
-    /// It maps nothing here.
+    /// The mapper maps nothing here.
     Refused(String),
-    /// One side did not read the other side's bytes.
+    /// One side did not read the bytes that the other side wrote.
     Failed(String),
 }
 
-/// Tries a mapper. The context is current.
+/// Tests a mapper. The context is current.
 pub(super) fn self_test(context: &Context, default_stream: &DefaultStream, mapper: &dyn Mapper) -> Outcome {
     let driver = context.driver;
     match default_stream.is_idle() {
@@ -88,7 +88,7 @@ mod tests {
     use crate::double;
     use crate::driver::{ContextHandle, View};
 
-    /// Maps what lies so many bytes behind the allocation's first byte, or other memory.
+    /// Maps memory this many bytes behind the allocation, or other memory.
     struct Shifted(Option<usize>);
 
     struct Bytes(usize, #[expect(dead_code, reason = "kept until it is unmapped")] Vec<u8>);

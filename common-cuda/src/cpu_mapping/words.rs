@@ -1,21 +1,22 @@
 //! Loads and stores of mapped device memory.
 //!
-//! The mapping is write-combining, or uncached: stores leave as they are gathered, and a load waits until the device has
-//! answered. Only aligned accesses of at most eight bytes are made, or loads of sixteen that processors have for such
-//! memory: what a string instruction or a vectorised loop of the compiler's makes of it is not known.
+//! The mapping is write-combining or uncached: the processor gathers stores before it sends them, and a load waits for
+//! the device's response. Only aligned accesses of at most eight bytes are used, and special loads of sixteen bytes
+//! that processors have for such memory. The effect of string instructions or vectorised loops on such memory is
+//! unknown.
 
 use std::sync::atomic::{Ordering, fence};
 
-/// Copies into a mapping. Afterwards everybody sees the bytes.
+/// Copies into a mapping. On return every device and processor sees the bytes.
 ///
-/// Stores gather in the processor first; a store fence sends them on their way. They are posted writes then, which reach
-/// the device before any later write of this processor's, such as the doorbell of a kernel that is launched. But the
-/// doorbell may be another processor's, and another device may be told to read the memory, over another link. So what was
-/// written last is read back: the answer to a read comes after the posted writes before it are done (PCI Express, 2.4.1),
-/// and whatever this thread tells anybody from then on, it tells later.
+/// The processor gathers stores first; a store fence sends them. They are then posted writes, which reach the device
+/// before any later write of this processor, such as the doorbell of a kernel launch. But the doorbell may be written
+/// by another processor, or another device may read the memory over another link. So the last written bytes are read
+/// back: the response to a read follows the earlier posted writes (PCI Express, 2.4.1). So this thread signals others
+/// only after the bytes have arrived.
 ///
 /// # Safety
-/// `len` bytes at `from` are readable host memory, those at `to` mapped device memory that nobody else touches.
+/// `len` bytes at `from` are readable host memory, and those at `to` mapped device memory that no other code accesses.
 pub(super) unsafe fn store(to: *mut u8, from: *const u8, len: usize) {
     let mut last = None;
     for (at, width) in steps(to as usize, len) {
@@ -42,10 +43,10 @@ pub(super) unsafe fn store(to: *mut u8, from: *const u8, len: usize) {
 /// Copies out of a mapping.
 ///
 /// # Safety
-/// `len` bytes at `to` are writable host memory of the caller's alone, those at `from` mapped device memory that nobody
-/// writes.
+/// `len` bytes at `to` are writable host memory of the caller alone, and those at `from` mapped device memory that no
+/// one writes.
 pub(super) unsafe fn load(to: *mut u8, from: *const u8, len: usize) {
-    // Nothing that was loaded before, of these bytes or of their line, serves now.
+    // Do not use values of these bytes, or of their cache lines, that were loaded earlier.
     fence(Ordering::SeqCst);
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("sse4.1") {
@@ -73,7 +74,8 @@ unsafe fn load_words(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// The same with loads that fetch a line of write-combining memory at once, where the range has whole parts of sixteen.
+/// Copies with loads that fetch a whole line of write-combining memory, where the range has whole parts of sixteen
+/// bytes.
 ///
 /// # Safety
 /// As [`load`], on a processor that has SSE 4.1.
@@ -99,7 +101,7 @@ unsafe fn load_streaming(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Sends gathered stores on their way.
+/// Sends gathered stores to the device.
 fn store_fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every processor of this kind has it.
@@ -114,7 +116,8 @@ fn store_fence() {
     }
 }
 
-/// Offsets and widths that make up `len` bytes at an address, each aligned to its width, the first the one at 0.
+/// Returns offsets and widths that cover `len` bytes at an address. Each is aligned to its width. The first offset is
+/// 0.
 fn steps(address: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_at_every_offset_both_ways() {
+    fn every_length_and_offset_is_copied_in_both_directions() {
         let data: Vec<u8> = (0..200).map(|byte| byte as u8 ^ 0x5A).collect();
         for offset in 0..33 {
             for len in (0..70).chain([100, 128, 150]) {
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_are_aligned_and_few() {
+    fn accesses_are_few_and_aligned() {
         for address in 64..80 {
             for len in 0..40 {
                 let all: Vec<_> = steps(address, len).collect();

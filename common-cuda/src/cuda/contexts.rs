@@ -8,7 +8,7 @@ use super::library::CudaDriver;
 use crate::driver::{ContextHandle, Contexts, DeviceInfo, Entered, Failure, FailureKind};
 use crate::location::DeviceIndex;
 
-/// The first driver that tells ids of contexts.
+/// The first driver with ids of contexts.
 const IDS_SINCE: c_int = 12_000;
 
 fn raw(context: ContextHandle) -> CUcontext {

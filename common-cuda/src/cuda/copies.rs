@@ -12,7 +12,7 @@ use super::streams::raw;
 use crate::copy::Direction;
 use crate::driver::{Copies, Failure, Piece, Stream};
 
-/// The registration holds in every context of the process, and kernels reach the memory.
+/// The registration is valid in every context of the process, and kernels can access the memory.
 const REGISTERED: c_uint = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
 
 impl Copies for CudaDriver {
@@ -22,7 +22,7 @@ impl Copies for CudaDriver {
     }
 
     unsafe fn copy_rows(&self, piece: &Piece, direction: Direction, stream: &Stream) -> Result<(), Failure> {
-        // Other than host memory is given as a unified address: the driver finds out whose it is.
+        // Pass other memory than host memory as a unified address; the driver finds its owner.
         let side = |host: bool| match host {
             true => CUmemorytype_enum::CU_MEMORYTYPE_HOST,
             false => CUmemorytype_enum::CU_MEMORYTYPE_UNIFIED,

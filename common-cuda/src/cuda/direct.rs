@@ -1,16 +1,18 @@
-//! Device memory for network devices: dma-bufs, and when what was written is seen.
+//! GPUDirect RDMA: dma-bufs for network devices, and the visibility of their writes.
 //!
-//! # When writes are seen
-//! A network device writes its data into the device's memory and its completion into the host's: two targets, between
-//! which PCI Express keeps no order. So a completion that the CPU has seen does not say that a kernel launched now sees
-//! the data. The driver says how it is (`CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`: the greater the number,
-//! the more devices see writes in order natively), and `cuFlushGPUDirectRDMAWrites` blocks until they are seen, where
-//! `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS` has the bit for the host (CUDA driver API, context
-//! management; it is since 11.3). All devices must see them, not the memory's own alone, because the next copy may be
-//! another device's. A read of the memory by the network device after the write, which others use, is not needed then.
+//! # Visibility of writes
+//! A NIC writes data into device memory and its completion into host memory. PCI Express does not order writes to two
+//! targets. So a completion that the CPU has seen does not imply that a kernel launched now sees the data.
+//!
+//! The driver reports which devices see the writes in order (`CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`; a
+//! greater number means more devices). Otherwise `cuFlushGPUDirectRDMAWrites` blocks until the writes are visible. It
+//! is available since CUDA 11.3, if `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS` has the bit for the
+//! host. All devices must see the writes, not only the memory's own, because another device may make the next copy. An
+//! RDMA read of the memory after the write, as other libraries use, is not needed then.
 //!
 //! # Synchronous operations
-//! `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` is set on what is registered, as "GPUDirect RDMA", 2.7 and 4.2, asks for.
+//! `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` is set on registered memory, as NVIDIA's "GPUDirect RDMA", sections 2.7 and 4.2,
+//! requires.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -46,7 +48,7 @@ pub(super) fn support(driver: &CudaDriver, index: DeviceIndex) -> Result<DirectS
     })
 }
 
-/// The context is current.
+/// Exports a dma-buf. The context is current.
 pub(super) fn dma_buf(driver: &CudaDriver, address: u64, len: usize) -> Result<OwnedFd, Failure> {
     let kind = RangeHandle::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_int;
     let mut descriptor: c_int = -1;
@@ -56,7 +58,7 @@ pub(super) fn dma_buf(driver: &CudaDriver, address: u64, len: usize) -> Result<O
     owned(descriptor).ok_or(Failure::found("cuMemGetHandleForAddressRange", FailureKind::Other))
 }
 
-/// A descriptor that the driver has just made for us; none if it has not.
+/// Takes ownership of a descriptor that the driver has just returned. Returns `None` if it is invalid.
 pub(super) fn owned(descriptor: c_int) -> Option<OwnedFd> {
     // SAFETY: nobody else closes it.
     (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })

@@ -1,7 +1,7 @@
-//! gdrcopy's device: a module of the kernel (`gdrdrv`) that maps device memory for programs, reached through its library.
+//! gdrcopy: a kernel module (`gdrdrv`) that maps device memory for programs, used through its library.
 //!
-//! Functions and structures are those of its public header, versions 2.x. No machine of the project has it: the tests run
-//! on a double (`tests/sim-cuda`) that is made from the same header.
+//! Functions and structures follow its public header, versions 2.x. No machine of the project has it. The tests use a
+//! double (`tests/sim-cuda`) made from the same header.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const DEVICE: &str = "/dev/gdrdrv";
 #[repr(C)]
 struct Handle(c_ulong);
 
-/// `gdr_info_v2_t` as far as it is looked at, with room for what a later one may have besides.
+/// The used part of `gdr_info_v2_t`, with room for fields of later versions.
 #[repr(C)]
 struct Info {
     va: u64,
@@ -108,7 +108,7 @@ impl Gdrcopy {
         };
         // SAFETY: takes nothing.
         let state = NonNull::new(unsafe { open() }).ok_or_else(|| "gdr_open failed".to_owned())?;
-        // Its functions are called as long as anything is mapped.
+        // Its functions are called while any mapping exists.
         std::mem::forget(library);
         Ok(Gdrcopy { driver, session: Arc::new(Session { functions, state }) })
     }

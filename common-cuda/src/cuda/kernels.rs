@@ -1,4 +1,4 @@
-//! Our kernels as PTX, which the driver turns into the device's own code.
+//! Cableway's kernels as PTX, which the driver compiles for the device.
 
 use std::ffi::{CStr, c_void};
 
@@ -8,7 +8,7 @@ use super::library::CudaDriver;
 use super::streams::raw;
 use crate::driver::{Failure, Function, Image, Kernels, Module, Stream};
 
-/// The texts that kernels/compile makes; a zero ends each, as the driver wants it.
+/// The output of kernels/compile. A zero byte ends each text, as the driver requires.
 const COPY: &str = concat!(include_str!("../../kernels/copy.ptx"), "\0");
 const RESIDENT: &str = concat!(include_str!("../../kernels/resident.ptx"), "\0");
 

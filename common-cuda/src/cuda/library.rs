@@ -2,13 +2,13 @@
 //!
 //! The library is chosen as follows:
 //! - `CABLEWAY_CUDA_LIBDIR` names a folder: the `libcuda.so.1` in it, loaded at once.
-//! - Otherwise the one that the application has loaded. We never load it for a process that did not: a program that
-//!   uses no GPU shall not pay for a driver, and one that loads it later (Python imports CuPy after `MPI_Init`) is
-//!   noticed, because glibc counts the objects that were ever loaded.
-//! - [`Devices::initialise`](crate::Devices::initialise), which a program calls that wants *our* device buffers or the
-//!   list of devices, loads it by the loader's own search.
+//! - Otherwise the library that the application has loaded. Cableway never loads the library for a process that has
+//!   not: a program without a GPU must not pay for a driver. A program may also load it later (Python imports CuPy
+//!   after `MPI_Init`). Cableway detects that, because glibc counts all objects that were ever loaded.
+//! - [`Devices::initialise`](crate::Devices::initialise) loads it by the loader's own search. Programs call it for
+//!   Cableway's own device buffers or the list of devices.
 //!
-//! A library once bound is never unloaded.
+//! A bound library is never unloaded.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Deref;
@@ -30,7 +30,7 @@ pub(super) struct CudaDriver {
     /// As `cuDriverGetVersion` counts: 12020 is 12.2.
     pub(super) version: c_int,
     pub(super) library: driver::Library,
-    /// Distinguishes libraries that are loaded together.
+    /// Distinguishes libraries that are loaded at the same time.
     identity: usize,
 }
 
@@ -57,7 +57,7 @@ impl Driver for CudaDriver {
 
 impl CudaDriver {
     pub(super) fn bind(library: Library) -> Result<&'static CudaDriver, String> {
-        // Two bindings of one library would each make their own streams; the lock makes the check and the push one.
+        // Two bindings of one library would create separate streams. The lock makes check and push atomic.
         static BOUND: Mutex<Vec<&'static CudaDriver>> = Mutex::new(Vec::new());
         let symbol = |name: &str| -> *mut c_void {
             // SAFETY: only the address is taken here; its use is `Table::fill`'s affair.
@@ -141,7 +141,7 @@ impl<'l> Finder<'l> {
             return std::ptr::null_mut();
         }
         let Some(lookup) = &self.lookup else { return (self.symbol)(row.exported) };
-        // The variants with the legacy default stream: per-thread ones are a choice of the program's compilation.
+        // Use the variants with the legacy default stream. A program selects the per-thread variants at compilation.
         const LEGACY_STREAM: u64 = 1;
         let Ok(name) = std::ffi::CString::new(row.name) else { return std::ptr::null_mut() };
         let mut address = std::ptr::null_mut();
@@ -161,7 +161,7 @@ impl<'l> Finder<'l> {
 mod tests {
     use super::*;
 
-    /// Every row resolves on the driver in use, as far as that driver is new enough to have it.
+    /// Every row resolves on the present driver if that driver is new enough.
     #[test]
     fn every_row_of_the_table_is_in_the_driver() {
         let discovery = crate::cuda::Cuda::search();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_read_as_people_write_them() {
+    fn versions_are_formatted_as_documented() {
         assert_eq!(version_text(12020), "12.2");
         assert_eq!(version_text(13000), "13.0");
     }

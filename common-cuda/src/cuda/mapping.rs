@@ -22,12 +22,12 @@ pub(super) struct Physical<'d> {
 }
 
 impl<'d> Physical<'d> {
-    /// Takes charge of a handle that the driver has just given out.
+    /// Takes ownership of a handle that the driver has just returned.
     pub(super) fn new(driver: &'d CudaDriver, handle: u64) -> Self {
         Physical { driver, handle }
     }
 
-    /// Makes `len` bytes, a multiple of the [`granularity`].
+    /// Creates `len` bytes, a multiple of the [`granularity`].
     pub(super) fn create(
         driver: &'d CudaDriver,
         properties: &CUmemAllocationProp,
@@ -39,7 +39,7 @@ impl<'d> Physical<'d> {
         Ok(Physical::new(driver, handle))
     }
 
-    /// Returns the properties that the memory was made with.
+    /// Returns the properties with which the memory was created.
     pub(super) fn properties(&self) -> Result<CUmemAllocationProp, Failure> {
         let mut properties = properties(0, 0);
         // SAFETY: fills in the properties of a handle that we hold.
@@ -61,7 +61,7 @@ pub(super) fn location(device: CUdevice) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
-/// Describes memory on a device that can be shared by the handle types in the bits.
+/// Describes device memory that can be shared by the handle types in the bits.
 pub(super) fn properties(device: CUdevice, handle_types: c_int) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -86,7 +86,7 @@ pub(super) fn granularity(driver: &CudaDriver, properties: &CUmemAllocationProp)
     Ok(granularity.max(1))
 }
 
-/// Reserves addresses for so many bytes.
+/// Reserves an address range of this many bytes.
 pub(super) fn reserve(driver: &CudaDriver, len: usize) -> Result<u64, Failure> {
     let mut base = 0;
     // SAFETY: fills in an address.
@@ -94,8 +94,7 @@ pub(super) fn reserve(driver: &CudaDriver, len: usize) -> Result<u64, Failure> {
     Ok(base)
 }
 
-/// Maps the whole of a handle's memory, so many bytes, at addresses that are reserved; of use to `device`. Nothing is left
-/// behind by what fails.
+/// Maps the whole memory of a handle at reserved addresses, accessible by `device`. A failure leaves no mapping.
 pub(super) fn map_at(
     driver: &CudaDriver,
     device: CUdevice,
@@ -113,8 +112,8 @@ pub(super) fn map_at(
     })
 }
 
-/// Reserves addresses and maps there, one after the other, the whole of each: a handle and its bytes. Of use to
-/// `device`. The first address; nothing is left behind by what fails.
+/// Reserves addresses and maps the handles' memory side by side, each as a whole, accessible by `device`. Returns the
+/// first address. A failure leaves no mapping and no reservation.
 pub(super) fn map(driver: &CudaDriver, device: CUdevice, pieces: &[(Physical<'_>, usize)]) -> Result<u64, Failure> {
     let whole = pieces.iter().map(|(_, len)| len).sum();
     let base = reserve(driver, whole)?;
@@ -130,11 +129,11 @@ pub(super) fn map(driver: &CudaDriver, device: CUdevice, pieces: &[(Physical<'_>
     })
 }
 
-/// Takes back addresses, of which the first `mapped` bytes have memory.
+/// Releases addresses, of which the first `mapped` bytes have memory.
 ///
 /// # Safety
-/// `address` came from [`reserve`] for `reserved` bytes, or from [`map`]; memory was mapped there one piece behind the
-/// other, and it is not in use.
+/// `address` came from [`reserve`] for `reserved` bytes, or from [`map`]. Memory is mapped there without gaps and is
+/// not in use.
 pub(super) unsafe fn unmap(driver: &CudaDriver, address: u64, mapped: usize, reserved: usize) -> Result<(), Failure> {
     if mapped != 0 {
         // SAFETY: the caller's promise.

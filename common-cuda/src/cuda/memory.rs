@@ -18,14 +18,14 @@ use crate::location::{BufferKind, DeviceIndex, MemoryClass};
 
 const HOST: c_uint = CUmemorytype_enum::CU_MEMORYTYPE_HOST as c_uint;
 
-/// The first driver of which a dma-buf may be mapped.
+/// The first driver that may map a dma-buf.
 const MAPS_DMA_BUFS_SINCE: c_int = 13_030;
 
-/// The current context's default stream, the 0 of the C interface.
+/// The current context's default stream, 0 in the C interface.
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
 
 impl CudaDriver {
-    /// An attribute of an address that has 8 bytes at most. Any address may be asked about.
+    /// An attribute of an address with at most 8 bytes. Any address may be queried.
     pub(super) fn pointer_attribute(&self, attribute: Attribute, address: u64) -> Result<u64, Failure> {
         let mut value = 0_u64;
         let mut attribute = attribute as c_int;
@@ -194,7 +194,7 @@ impl Memory for CudaDriver {
                     self.cuMemFreeAsync(address, DEFAULT_STREAM).and_then(|()| self.cuStreamSynchronize(DEFAULT_STREAM))
                 }
                 BufferKind::Vmm | BufferKind::VmmPrivate | BufferKind::VmmPieces => {
-                    // Work that still reads a mapping does not keep it, unlike `cuMemFree`'s memory.
+                    // Unlike `cuMemFree`, unmapping does not wait for work that reads the mapping.
                     let _ = self.cuStreamSynchronize(DEFAULT_STREAM);
                     mapping::unmap(self, address, mapped, mapped)
                 }
@@ -221,7 +221,7 @@ impl Memory for CudaDriver {
     }
 }
 
-/// Makes physical memory of the device, as the kind says, and maps it; its address and rounded length.
+/// Creates physical memory of the device for this kind and maps it. Returns its address and rounded length.
 fn map_kind(driver: &CudaDriver, device: DeviceIndex, kind: BufferKind, len: usize) -> Result<(u64, usize), Failure> {
     let device = driver.device(device)?;
     let make = |handle_types| {
@@ -234,7 +234,7 @@ fn map_kind(driver: &CudaDriver, device: DeviceIndex, kind: BufferKind, len: usi
     };
     let pieces = match kind {
         BufferKind::VmmPrivate => make(0),
-        // The memory of some devices has no descriptors.
+        // Some devices have no descriptors for their memory.
         _ => make(mapping::BY_DESCRIPTOR).or_else(|_| make(0)),
     }?;
     let address = mapping::map(driver, device, &pieces)?;

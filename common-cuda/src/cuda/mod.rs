@@ -1,4 +1,4 @@
-//! CUDA, through the driver API alone: nothing of the toolkit is needed to build or to run.
+//! CUDA through the driver API only. Neither building nor running needs the toolkit.
 
 mod contexts;
 mod copies;
@@ -26,7 +26,7 @@ use crate::loader::LoadWatch;
 /// Libraries that the process loaded after the last search for the driver.
 static LOADS: LoadWatch = LoadWatch::new();
 
-/// NVIDIA's devices. In WSL, Windows has the device.
+/// NVIDIA devices. Under WSL, Windows owns the device.
 static HARDWARE: Hardware =
     Hardware::new(&["dev/nvidiactl", "dev/nvidia-uvm", "dev/dxg", "proc/driver/nvidia"], "10de");
 

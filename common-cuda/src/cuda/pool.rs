@@ -1,4 +1,4 @@
-//! Pools of memory that is allocated in stream order, as far as they are shared: `cuMemPool*`.
+//! Stream-ordered memory pools (`cuMemPool*`) that processes share.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ pub(super) fn raw(pool: &Pool) -> CUmemoryPool {
     std::ptr::with_exposed_provenance_mut(pool.raw())
 }
 
-/// Makes a pool on a device, whose memory can be shared by descriptor.
+/// Creates a pool on a device. Its memory can be shared by descriptor.
 pub(super) fn create(driver: &CudaDriver, device: DeviceIndex) -> Result<Pool, Failure> {
     let properties = CUmemPoolProps {
         allocType: CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -55,12 +55,12 @@ pub(super) fn import(driver: &CudaDriver, descriptor: BorrowedFd<'_>, user: Devi
     }
 }
 
-/// Returns the driver's handle of the pool of an address; 0 outside pools.
+/// Returns the driver's handle of the pool around an address, or 0 outside of pools.
 pub(super) fn of(driver: &CudaDriver, address: u64) -> Result<u64, Failure> {
     driver.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address)
 }
 
-/// Checks whether the memory of a pool at an address was made to be shared by descriptor.
+/// Checks whether the pool around an address was created for sharing by descriptor.
 pub(super) fn is_shareable(driver: &CudaDriver, address: u64) -> bool {
     let types = driver.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, address);
     types.is_ok_and(|types| types as c_int & BY_DESCRIPTOR != 0)

@@ -1,10 +1,11 @@
 //! Sharing of allocations with other processes.
 //!
-//! - Memory of `cuMemAlloc` by a handle that any process of the user may open.
-//! - Memory of virtual memory management (`cuMemCreate`, `cuMemMap`) by file descriptor. What is shared is physical
-//!   memory: a mapping of it that outlives its owner's shows old bytes, never memory of somebody else.
-//! - Memory of pools that were made to be shared: the pool by file descriptor, an allocation by a handle. The driver
-//!   wants each importer to have freed an allocation before its owner frees it.
+//! - Memory of `cuMemAlloc` is shared by a handle that any process of the user may open.
+//! - Memory of virtual memory management (`cuMemCreate`, `cuMemMap`) is shared by file descriptor. The shared object is
+//!   physical memory: a mapping that outlives the owner's mapping shows old bytes, but never memory of another
+//!   allocation.
+//! - Memory of shareable pools: the pool is shared by file descriptor, an allocation by handle. The driver requires
+//!   each importer to free an allocation before its owner frees it.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -19,12 +20,12 @@ use super::library::CudaDriver;
 use super::mapping::{self, BY_DESCRIPTOR, Physical};
 use super::pool;
 use crate::driver::{DeviceInfo, Failure, FailureKind, Memory, Pool, Sharing};
-use crate::exported::{ExportKind, Exported, Given};
+use crate::exported::{ExportKind, Exported, PieceDescriptor};
 use crate::location::DeviceIndex;
 
 impl Sharing for CudaDriver {
     fn export(&self, device: DeviceIndex, address: u64, buffer_id: u64) -> Result<Option<Exported>, Failure> {
-        // An address without attributes may be a pool's, which has no mapping.
+        // An address without attributes may belong to a pool, which has no mapping.
         let (kind, pool) = match pool::of(self, address) {
             _ if self.has_handle(address) => (ExportKind::Legacy, 0),
             Ok(0) if self.is_shareable(device, address) => (ExportKind::Descriptor, 0),
@@ -73,9 +74,9 @@ impl Sharing for CudaDriver {
         unsafe { self.cuIpcCloseMemHandle(address) }
     }
 
-    fn map_descriptors(&self, given: &[Given], user: DeviceIndex) -> Result<u64, Failure> {
+    fn map_descriptors(&self, given: &[PieceDescriptor], user: DeviceIndex) -> Result<u64, Failure> {
         let user = self.device(user)?;
-        let physical = given.iter().map(|Given { descriptor, len }| {
+        let physical = given.iter().map(|PieceDescriptor { descriptor, len }| {
             let mut handle = 0;
             let shareable: *mut c_void = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
             // SAFETY: a handle of this kind is the descriptor itself, which is open; a handle is filled in.
@@ -104,12 +105,12 @@ impl Sharing for CudaDriver {
 }
 
 impl CudaDriver {
-    /// Checks whether a legacy handle can be had. If the driver does not say, the handle itself is requested.
+    /// Checks whether a legacy handle is available. If the driver does not report it, requests the handle itself.
     fn has_handle(&self, address: u64) -> bool {
         self.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != Ok(0)
     }
 
-    /// The handle of the allocation that begins at `base`.
+    /// Returns the handle of the allocation that begins at `base`.
     fn handle_of(&self, base: u64) -> Result<[u8; 64], Failure> {
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the first byte of an allocation, whose handle is filled in.
@@ -117,7 +118,7 @@ impl CudaDriver {
         Ok(handle.reserved.map(|byte| byte as u8))
     }
 
-    /// The physical memory that is mapped at an address, kept until it is dropped.
+    /// Retains the physical memory that is mapped at an address, until the result is dropped.
     fn physical(&self, address: u64) -> Result<Physical<'_>, Failure> {
         let mut handle = 0;
         let place: *mut c_void = std::ptr::with_exposed_provenance_mut(address as usize);
@@ -126,7 +127,7 @@ impl CudaDriver {
         Ok(Physical::new(self, handle))
     }
 
-    /// Checks whether the memory mapped at an address outside all pools is the device's, and was made to be passed by
+    /// Checks whether the memory mapped at an address outside of pools is device memory that was created for sharing by
     /// descriptor.
     fn is_shareable(&self, device: DeviceIndex, address: u64) -> bool {
         let made = || {

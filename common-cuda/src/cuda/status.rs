@@ -6,13 +6,13 @@ use cudarc::driver::sys::cudaError_enum as Code;
 
 use crate::driver::{Failure, FailureKind};
 
-/// Checks what a function has returned.
+/// Converts the return value of a driver function.
 #[inline]
 pub(super) fn check(call: &'static str, code: c_int) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(Failure { call, kind: kind(code), code }) }
 }
 
-/// Reads the answer to whether something is done.
+/// Converts the return value of a query.
 #[inline]
 pub(super) fn is_done(answer: Result<(), Failure>) -> Result<bool, Failure> {
     match answer {

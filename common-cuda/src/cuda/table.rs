@@ -1,11 +1,11 @@
 //! The driver functions that Cableway calls, one row each.
 //!
-//! A row is the function's name as its documentation has it, its parameters, the driver API version that introduced
-//! *this signature*, and the name under which a driver too old for `cuGetProcAddress` exports that signature. A plain
-//! `dlsym` of the documented name would bind whatever ABI was the first of that name.
+//! A row has the function's documented name, its parameters, the driver API version that introduced *this signature*,
+//! and the name under which older drivers without `cuGetProcAddress` export it. A plain `dlsym` of the documented name
+//! would bind the oldest ABI of that name.
 //!
-//! The types here return `c_int`, and all outputs are integers: a newer driver returns codes that no enumeration here
-//! lists. A missing function is a missing capability: its method fails with
+//! The types here return `c_int`, and all outputs are integers, because a newer driver may return unknown codes. A
+//! missing function is a missing capability: its method fails with
 //! [`FailureKind::Missing`](crate::driver::FailureKind::Missing).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -48,7 +48,7 @@ macro_rules! functions {
             /// Fills the table.
             ///
             /// # Safety
-            /// `find` returns null or the address of the function that the row describes, in a library that is never
+            /// `find` returns null or the address of the function that the row describes. The library is never
             /// unloaded.
             pub(super) unsafe fn fill(find: impl Fn(&Row) -> *mut c_void) -> Self {
                 let mut rows = Self::ROWS.iter();
@@ -71,7 +71,7 @@ macro_rules! functions {
                 /// Calls the driver's function of this name.
                 ///
                 /// # Safety
-                /// The arguments are what the CUDA driver API demands for it.
+                /// The arguments meet the requirements of the CUDA driver API.
                 #[inline]
                 #[allow(dead_code, reason = "the table has rows for what is to come")]
                 #[allow(clippy::too_many_arguments, reason = "a function of the driver's has as many as it has")]
@@ -130,7 +130,7 @@ functions! {
     cuEventQuery(event: CUevent) since 2000 exported "cuEventQuery";
 
     cuStreamBatchMemOp(stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint) since 11070 exported "cuStreamBatchMemOp_v2";
-    // For messages in the order of a stream, which are not there yet.
+    // For stream-ordered messages, which do not exist yet.
     cuStreamWriteValue64(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) since 11070 exported "cuStreamWriteValue64_v2";
     cuStreamWaitValue64(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) since 11070 exported "cuStreamWaitValue64_v2";
 

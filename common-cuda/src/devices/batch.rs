@@ -1,4 +1,4 @@
-//! Copies that a device carries out: several in a batch, one completion for all of them.
+//! Batches of copies by a device, with one completion for the whole batch.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,9 +12,9 @@ use crate::strided::Strided;
 
 /// Several copies that complete together. Created by [`Devices::batch`](crate::Devices::batch).
 ///
-/// Copies may start at once and in any order among themselves; none is done before the batch's completion is. Where
-/// a driver takes copies only together, they start when the batch is finished. A batch dropped unfinished has copied
-/// nothing, or has waited for what it began.
+/// Copies may start at once and in any order. No copy is reported as done before the whole batch is. If a driver
+/// accepts copies only together, they start when the batch is finished. Dropping an unfinished batch waits for copies
+/// that have begun; no others start.
 pub struct CopyBatch<'d> {
     pub(super) operation: Box<Operation>,
     pub(super) devices: PhantomData<&'d Devices>,
@@ -24,11 +24,11 @@ impl CopyBatch<'_> {
     /// Adds a copy of `len` bytes.
     ///
     /// # Safety
-    /// Both ranges stay allocated until the completion is done, and nothing writes the source or touches the
-    /// destination until then.
+    /// Both ranges stay allocated until the completion is done. Until then, no one writes the source or accesses the
+    /// destination.
     ///
     /// # Errors
-    /// The driver refused; copies added before may still run, so the batch must still be finished or dropped.
+    /// The driver refused. Earlier copies may still run, so the batch must still be finished or dropped.
     pub unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { self.operation.copy_2d((dst, len), (src, len), len, 1) };
@@ -54,21 +54,21 @@ impl CopyBatch<'_> {
         Ok(())
     }
 
-    /// Says that the host's side of all copies is page-locked, as registered memory is, so that the driver may be given
-    /// them together. Memory that turns out not to be costs speed.
+    /// Declares that the host's side of all copies is page-locked, as registered memory is, so that the driver can take
+    /// them together. A wrong declaration only costs speed.
     pub fn page_locked(&mut self) {
         self.operation.page_locked();
     }
 
-    /// Says that kernels in the batch's context reach all memory of its copies: it lies on the context's device, or was
-    /// mapped there by [`Imports`](crate::Imports). Then they may make the copies, where that is faster.
+    /// Declares that kernels in the batch's context can access all memory of its copies: it lies on the context's
+    /// device, or [`Imports`](crate::Imports) mapped it there. Then kernels may make the copies if that is faster.
     pub fn reachable(&mut self, within: Within) {
         self.operation.reachable(within);
     }
 
-    /// Adds a copy of `len` bytes in blocks at regular distances, in packing order on both sides; a side is the address
-    /// that its blocks are relative to, and the blocks, of `len` bytes at least. Kernels in the batch's context reach
-    /// both sides, as [`reachable`](Self::reachable) says.
+    /// Adds a copy of `len` bytes in blocks at regular distances, in packing order on both sides. A side is the address
+    /// that its blocks are relative to, and the blocks, which have at least `len` bytes. Kernels in the batch's context
+    /// can access both sides, as for [`reachable`](Self::reachable).
     ///
     /// # Safety
     /// As [`copy`](Self::copy), for every block; no two blocks of the destination have a byte in common.
@@ -86,15 +86,16 @@ impl CopyBatch<'_> {
         Ok(())
     }
 
-    /// Adds a stretch of a message to pack, in a batch from device to host, or to unpack, in one from host to device:
-    /// [`Devices::kernel_packs`](crate::Devices::kernel_packs) has just said yes. Or either, in a batch between devices:
-    /// [`Devices::packs_between`](crate::Devices::packs_between) has. There, where copy engines are not to take the place of
-    /// a kernel that finds no room, the batch or its completion fails ([`DeviceError::wants_kernel`]).
+    /// Adds a range of packed bytes to pack (in a batch from device to host), to unpack (from host to device), or
+    /// either (between devices). Before that, [`Devices::kernel_packs`](crate::Devices::kernel_packs) or, between
+    /// devices, [`Devices::packs_between`](crate::Devices::packs_between) must have returned true. Between devices copy
+    /// engines may be excluded as a replacement. If a kernel then finds no room, the batch or its completion fails
+    /// ([`DeviceError::wants_kernel`]).
     ///
     /// # Safety
-    /// As [`copy`](Self::copy), for every block of the stretch; if unpacked, no two blocks have a byte in common. All
+    /// As [`copy`](Self::copy), for every block of the range. If unpacked, no two blocks have a byte in common. All
     /// blocks of the message lie in one allocation of the context's device. Between devices, kernels in the batch's
-    /// context reach the packed bytes, as [`reachable`](Self::reachable) says.
+    /// context can access the packed bytes, as for [`reachable`](Self::reachable).
     ///
     /// # Errors
     /// As there.
@@ -104,30 +105,30 @@ impl CopyBatch<'_> {
         Ok(())
     }
 
-    /// Ends the batch.
+    /// Finishes the batch.
     ///
     /// # Errors
-    /// The context is gone, the calling thread captures a graph, or the driver refused. Nothing of the batch is under
-    /// way any more then; the destinations' content is undefined.
+    /// The context is destroyed, the calling thread captures a graph, or the driver refused. No copy of the batch is
+    /// under way then, and the content of the destinations is undefined.
     pub fn finish(self) -> Result<Completion, DeviceError> {
         Ok(Completion { operation: self.operation.finish()? })
     }
 }
 
-/// Asynchronous copies on their way. Dropped before it is done, it waits: the memory is the caller's again after.
+/// Asynchronous copies under way. Dropping this waits for them; after that the memory belongs to the caller again.
 #[must_use = "dropping it waits for the copies"]
 pub struct Completion {
     pub(super) operation: Option<Box<Operation>>,
 }
 
 impl Completion {
-    /// One that is done already.
+    /// Returns a completion that is done already.
     pub const DONE: Completion = Completion { operation: None };
 
     /// Checks whether the copies are done. Never blocks.
     ///
     /// # Errors
-    /// The copies failed, or their context was destroyed; the destination's content is undefined.
+    /// The copies failed, or their context was destroyed. The content of the destination is undefined.
     pub fn poll(&mut self) -> Result<bool, DeviceError> {
         let Some(operation) = &mut self.operation else { return Ok(true) };
         let result = operation.poll();
@@ -148,7 +149,7 @@ impl Completion {
     }
 
     fn block(&mut self) -> Result<(), DeviceError> {
-        // Long enough for a small copy to end while we spin, short enough not to starve other threads of the core.
+        // Spin long enough for a small copy, but not so long that other threads starve.
         const SPINS: usize = 64;
         let mut polls = 0;
         while !self.poll()? {

@@ -1,4 +1,4 @@
-//! Device memory that a program allocates through us.
+//! Device memory that Cableway allocates for a program.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::driver::{Allocated, Driver, Failure, FailureKind};
 use crate::error::DeviceError;
 use crate::location::{BufferKind, DeviceIndex, Location};
 
-/// An allocation in a device's primary context, which it keeps active. Freed by dropping.
+/// An allocation in a device's primary context, which it keeps active. Dropping it frees the memory.
 ///
 /// The driver must be initialised: by the program itself, or by [`Devices::initialise`].
 pub struct DeviceBuffer {
@@ -22,7 +22,8 @@ impl DeviceBuffer {
     /// Allocates `len` bytes, whose content is undefined.
     ///
     /// # Errors
-    /// No driver, no such device, a length of 0, not enough memory, or a kind that the device does not have.
+    /// There is no driver or no such device, the length is 0, memory is exhausted, or the device does not support the
+    /// kind.
     pub fn new(devices: &Devices, device: DeviceIndex, kind: BufferKind, len: usize) -> Result<Self, DeviceError> {
         let object = || format!("{len} bytes of {kind:?} memory on device {}", device.0);
         let platform = devices.platform().ok_or_else(|| DeviceError::no_driver("allocate", object()))?;
@@ -36,12 +37,13 @@ impl DeviceBuffer {
         Ok(DeviceBuffer { context, memory, devices: devices.clone(), len })
     }
 
-    /// The first byte's address. Only of [`BufferKind::Pinned`] and [`BufferKind::Managed`] may the CPU touch it.
+    /// Returns the address of the first byte. The CPU may access only [`BufferKind::Pinned`] and
+    /// [`BufferKind::Managed`] memory.
     pub fn as_device_ptr(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.memory.address as usize)
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "an allocation is never empty")]
     pub fn len(&self) -> usize {
         self.len
@@ -57,9 +59,9 @@ impl DeviceBuffer {
         self.devices.classify(self.as_device_ptr(), self.len)
     }
 
-    /// Copies host memory into it, from byte `offset` on. Returns when `source` may be written again, which for
-    /// ordinary memory can be *before* the bytes have arrived: the rest of the way is ordered in the legacy default
-    /// stream only, as after a program's own `cudaMemcpy`. In [`BufferKind::Pinned`] memory they have arrived.
+    /// Copies host memory into the buffer, from byte `offset` on. `source` may be written again on return. From
+    /// pageable memory the bytes may arrive later: as after a program's own `cudaMemcpy`, the rest is ordered in the
+    /// legacy default stream. In [`BufferKind::Pinned`] memory they have arrived.
     ///
     /// # Errors
     /// The range does not lie in the buffer, or the driver refused.
@@ -72,7 +74,7 @@ impl DeviceBuffer {
         })
     }
 
-    /// Copies bytes from `offset` on to host memory; done when it returns.
+    /// Copies bytes from `offset` on to host memory. The copy is complete on return.
     ///
     /// # Errors
     /// As [`copy_from_host`](Self::copy_from_host).
@@ -84,7 +86,7 @@ impl DeviceBuffer {
         })
     }
 
-    /// Sets every byte, as `cudaMemset`: ordered in the legacy default stream, perhaps not done when it returns.
+    /// Sets every byte, as `cudaMemset` does: ordered in the legacy default stream, and perhaps not complete on return.
     ///
     /// # Errors
     /// The driver refused.
@@ -96,7 +98,7 @@ impl DeviceBuffer {
         })
     }
 
-    /// Runs a call of the driver's on `bytes` of it, in its context.
+    /// Makes a driver call for `bytes` of the buffer, in its context.
     fn with(&self, bytes: usize, call: impl FnOnce(&dyn Driver) -> Result<(), Failure>) -> Result<(), DeviceError> {
         let driver = self.context.driver;
         let done = self.context.enter().and_then(|_scope| call(driver));
@@ -104,7 +106,7 @@ impl DeviceBuffer {
         done.map_err(|failure| driver.error(failure, object()))
     }
 
-    /// Waits for what was written if the CPU may look at once; else the default stream's order is enough.
+    /// Waits for writes if the CPU can access the memory. Otherwise the default stream's order suffices.
     fn settle(&self, driver: &dyn Driver) -> Result<(), Failure> {
         match self.kind() {
             BufferKind::Pinned => driver.synchronise(driver.default_stream()),
@@ -127,7 +129,7 @@ impl Drop for DeviceBuffer {
         // SAFETY: allocated in this context and freed once; device work on it is the owner's to have finished.
         match self.context.enter().and_then(|_scope| unsafe { driver.free_kind(&self.memory) }) {
             Ok(()) => {}
-            // A reset of the device has freed it already.
+            // A device reset has freed the memory.
             Err(failure) if failure.context_gone() || failure.kind == FailureKind::InvalidValue => {}
             Err(failure) => log::warn!("freeing {:?} memory: {}", self.kind(), driver.reason(failure)),
         }

@@ -11,8 +11,8 @@ impl Devices {
     /// Begins copies in the context of `at`, the device side's location.
     ///
     /// # Errors
-    /// `at` is host memory, or its context is gone. That the calling thread captures a graph (a message cannot be part
-    /// of one) is told by [`CopyBatch::finish`].
+    /// `at` is host memory, or its context is destroyed. [`CopyBatch::finish`] reports that the calling thread captures
+    /// a graph; a message cannot be part of a graph.
     pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch<'_>, DeviceError> {
         let platform = self.platform().ok_or_else(|| DeviceError::no_driver("batch", format!("{at:?}")))?;
         Ok(CopyBatch { operation: platform.batch(at, direction, order)?, devices: PhantomData })
@@ -21,8 +21,7 @@ impl Devices {
     /// Copies `len` bytes between any two kinds of memory, after the default stream's work, and waits.
     ///
     /// # Safety
-    /// Both ranges are allocated and do not overlap, and nothing writes the source or touches the destination
-    /// meanwhile.
+    /// Both ranges are allocated and do not overlap. Meanwhile no one writes the source or accesses the destination.
     ///
     /// # Errors
     /// The driver refused.
@@ -40,7 +39,7 @@ impl Devices {
         };
         // SAFETY: the caller's promise.
         match unsafe { self.copy_and_wait(&at, direction, dst, src, len) } {
-            // A driver refuses pool and virtual memory of another device unless its owner granted access.
+            // A driver refuses pool memory and virtual memory of another device unless the owner granted access.
             // SAFETY: the caller's promise.
             Err(_) if from.on_device() && to.on_device() && from.device != to.device => unsafe {
                 self.copy_through_host((dst, &to), (src, &from), len)
@@ -66,7 +65,7 @@ impl Devices {
     }
 
     /// # Safety
-    /// As [`copy`](Self::copy); both are device memory, located as given.
+    /// As [`copy`](Self::copy). Both sides are device memory at the given locations.
     unsafe fn copy_through_host(
         &self,
         (dst, to): (*mut u8, &Location),

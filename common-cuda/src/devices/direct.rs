@@ -8,8 +8,8 @@ use crate::error::DeviceError;
 use crate::location::{DeviceIndex, Location};
 
 impl Devices {
-    /// The allocation around an address of device memory that was located at `at`; none if the driver does not say. It
-    /// is asked anew: the memory may be another by now.
+    /// Returns the allocation around an address of device memory that was located at `at`, or `None` if the driver does
+    /// not report it. Asks the driver each time, since other memory may be there by now.
     pub fn allocation(&self, at: &Location, address: *const u8) -> Option<Allocation> {
         let platform = self.platform()?;
         let id = platform.buffer_id(address).filter(|id| *id != 0)?;
@@ -17,7 +17,7 @@ impl Devices {
         Some(Allocation { base: base as usize, len, id })
     }
 
-    /// Checks whether the allocation of this id is still there, at an address where it was.
+    /// Checks whether the allocation of this id still exists at an address where it was.
     pub fn is_allocated(&self, id: u64, address: usize) -> bool {
         let address = std::ptr::with_exposed_provenance(address);
         self.platform().is_some_and(|platform| platform.buffer_id(address) == Some(id))
@@ -32,8 +32,9 @@ impl Devices {
         self.platform().ok_or_else(|| DeviceError::no_driver("direct_support", object()))?.direct_support(device)
     }
 
-    /// A dma-buf of `len` bytes at `address`, device memory that was located at `at`; both are multiples of the page
-    /// size. It keeps the memory, freed or not, for as long as it or what was made of it exists.
+    /// Exports a dma-buf of `len` bytes at `address`, device memory that was located at `at`. Both numbers are
+    /// multiples of the page size. The memory stays allocated while the dma-buf or anything made from it exists, even
+    /// if the program frees it.
     ///
     /// # Errors
     /// The driver refused.
@@ -42,25 +43,25 @@ impl Devices {
         platform.dma_buf(at, address as u64, len)
     }
 
-    /// Checks whether the driver lends the allocation around `address` to other drivers; `None` if it does not say.
+    /// Checks whether the driver lends the allocation around `address` to other drivers. Returns `None` if it does not
+    /// say.
     pub fn direct_capable(&self, address: *const u8) -> Option<bool> {
         self.platform()?.direct_capable(address)
     }
 
-    /// Waits until every device sees what a network device has written into memory of the context of `at`, of which
-    /// the CPU has been told: see [`WritesSeen`](crate::WritesSeen).
+    /// Waits until every device sees the data that a NIC has written into memory of the context of `at`. The CPU has
+    /// seen the NIC's completion already. See [`WritesSeen`](crate::WritesSeen).
     ///
     /// # Errors
-    /// The context is gone.
+    /// The context is destroyed.
     pub fn flush_remote_writes(&self, at: &Location) -> Result<(), DeviceError> {
         self.platform().map_or(Ok(()), |platform| platform.flush_remote_writes(at))
     }
 
-    /// Has the driver end what it calls synchronous operations on the allocation around `address` before it returns
-    /// from them, which it does not always do otherwise: others cannot wait for what they do not know of.
-    ///
+    /// Makes the driver's synchronous operations on the allocation around `address` complete before they return, which
+    /// they otherwise do not always do. A NIC cannot wait for operations that it does not know about.
     /// # Errors
-    /// The driver does not do so for this memory.
+    /// The driver does not support this for the memory.
     pub fn synchronise_operations(&self, at: &Location, address: *const u8) -> Result<(), DeviceError> {
         self.platform().map_or(Ok(()), |platform| platform.synchronise_operations(at, address))
     }

@@ -23,7 +23,7 @@ use crate::copy::EngineWork;
 use crate::costs::{CostReport, Costs};
 use crate::error::DeviceError;
 use crate::facts::Facts;
-use crate::host_ranges::{self, Asking};
+use crate::host_ranges::{self, HostQuery};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::mapping_counts::MappingCounts;
 use crate::memory::{HostPool, Spread};
@@ -35,9 +35,9 @@ pub const LIBDIR_VARIABLE: &str = "CABLEWAY_CUDA_LIBDIR";
 /// The devices of this process. Clones share one state; every method may be called from any thread.
 #[derive(Clone)]
 pub struct Devices {
-    /// One, because messages hold clones.
+    /// One allocation, because messages hold clones.
     state: Arc<State>,
-    /// True if the driver may be found later. Host buffers test only this.
+    /// True if a driver may be found later. For host buffers nothing else is checked.
     expected: &'static AtomicBool,
 }
 
@@ -57,13 +57,13 @@ impl Default for Devices {
 }
 
 impl Devices {
-    /// No devices: every pointer is host memory.
+    /// Without devices: every pointer is host memory.
     pub fn none() -> Self {
         static NO: AtomicBool = AtomicBool::new(false);
         Devices { state: Arc::default(), expected: &NO }
     }
 
-    /// Devices of a platform.
+    /// Creates the devices of a platform.
     #[cfg(any(feature = "cuda", feature = "double", test))]
     pub(crate) fn of(platform: Platform) -> Self {
         let expected = platform.expected();
@@ -71,15 +71,16 @@ impl Devices {
     }
 
     /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
-    /// will load. Never fails and creates nothing: without a driver it says one line at level info, and every pointer
-    /// is host memory until the program loads one. On a machine that has no device it is so for ever, unless the
-    /// variable is set or [`initialise`](Self::initialise) finds a driver.
+    /// will load. Never fails and creates nothing. Without a driver it logs one line at level info, and every pointer
+    /// is host memory until the program loads a driver. On a machine without a device no driver is expected, unless the
+    /// variable is set or [`initialise`](Self::initialise) finds one.
     pub fn open(parameters: &Parameters) -> Self {
         let folder = std::env::var_os(LIBDIR_VARIABLE).filter(|folder| !folder.is_empty());
         Self::opened(folder.as_deref().map(Path::new), parameters, folder.is_some())
     }
 
-    /// [`open`](Self::open) with the folder named by the caller instead of the environment, whatever the machine has.
+    /// As [`open`](Self::open), with the folder named by the caller instead of the environment, and without a check of
+    /// the machine's hardware.
     pub fn open_in(folder: Option<&Path>, parameters: &Parameters) -> Self {
         Self::opened(folder, parameters, true)
     }
@@ -94,11 +95,11 @@ impl Devices {
         Self::none()
     }
 
-    /// Devices of the vendor for tests, whose memory is the host's but faults when a CPU touches it.
+    /// Creates the devices of the test vendor. Their memory is host memory that faults when the CPU accesses it.
     #[cfg(any(feature = "double", test))]
     pub fn double() -> Self {
         let mut parameters = Parameters::default();
-        // Nothing is measured of a device that is none.
+        // Do not measure a simulated device.
         let assigned = parameters.assign("device_costs=default", cableway_base::Source::Program);
         debug_assert!(assigned.is_ok());
         Self::of(Platform::new(Box::new(crate::double::Found), &parameters))
@@ -114,9 +115,9 @@ impl Devices {
         self.platform().is_some_and(|platform| platform.present())
     }
 
-    /// Loads the driver by the loader's own search if it is not loaded yet, and initialises it. For programs that use
-    /// our [`DeviceBuffer`]s or ask for [`facts`](Self::facts); sending and receiving never needs
-    /// it, because a program with device memory has initialised the driver.
+    /// Loads the driver by the loader's own search, if it is not loaded yet, and initialises it. Only programs that use
+    /// Cableway's [`DeviceBuffer`]s or ask for [`facts`](Self::facts) need it. Messages do not: a program with device
+    /// memory has initialised the driver.
     ///
     /// # Errors
     /// There is no driver, or it has no device.
@@ -138,7 +139,7 @@ impl Devices {
         }
     }
 
-    /// The identity of a device that holds across processes and containers; a MIG instance has its own.
+    /// Returns the identity of a device, which is the same in all processes and containers. A MIG instance has its own.
     ///
     /// # Errors
     /// There is no such device, or the driver is older than 11.4.
@@ -155,12 +156,12 @@ impl Devices {
         self.platform().map(|platform| platform.costs().clone()).unwrap_or_default()
     }
 
-    /// Reports the known costs of each device, and their source. Of the devices in `measure` it first measures and
-    /// keeps the costs that are not known, and makes a context where there is none. Call
-    /// [`initialise`](Self::initialise) first.
+    /// Reports the known costs of each device, and their source. Before that, it measures and stores the unknown costs
+    /// of the devices in `measure`, and creates their contexts if necessary. Call [`initialise`](Self::initialise)
+    /// first.
     ///
     /// # Errors
-    /// There is no driver, or a device has no room for a context.
+    /// There is no driver, or a device has no memory for a context.
     pub fn report_costs(&self, measure: &[DeviceIndex]) -> Result<Vec<CostReport>, DeviceError> {
         match self.platform() {
             Some(platform) => platform.report_costs(measure),
@@ -168,16 +169,16 @@ impl Devices {
         }
     }
 
-    /// Ends what is being measured, for a program that is about to end; nothing is measured after that.
+    /// Stops measurements, for a program that is about to end. No measurement starts after that.
     pub fn stop_measuring(&self) {
         if let Some(platform) = self.platform() {
             platform.stop_measuring();
         }
     }
 
-    /// Tells where `len` bytes at `address` live. A zero-length buffer is host memory and never queried.
+    /// Returns the location of `len` bytes at `address`. A zero-length buffer is host memory and never queried.
     ///
-    /// Answers for the first byte: whether the rest lies with it, [`one_allocation`](Self::one_allocation) tells.
+    /// The location is that of the first byte. [`one_allocation`](Self::one_allocation) tells whether it holds for all.
     #[inline]
     pub fn classify(&self, address: *const u8, len: usize) -> Location {
         if self.expected() { self.look_up(address, len) } else { Location::HOST }
@@ -186,10 +187,10 @@ impl Devices {
     fn look_up(&self, address: *const u8, len: usize) -> Location {
         match self.platform() {
             Some(platform) if len != 0 && !platform.is_absent() && !host_ranges::certain(address as usize, len) => {
-                let asking = Asking::begin();
+                let query = HostQuery::begin();
                 let location = platform.classify(address);
                 if location.class == MemoryClass::Host {
-                    asking.found_host(address as usize, len);
+                    query.found_host(address as usize, len);
                 }
                 location
             }
@@ -205,7 +206,7 @@ impl Devices {
         if !at.on_device() {
             return !self.classify(address.wrapping_add(len - 1), 1).on_device();
         }
-        // No context needs to be current for this question, and it takes a tenth of the other's time.
+        // This query needs no current context, and takes a tenth of the other one's time.
         let last = self.classify(address.wrapping_add(len - 1), 1).buffer_id;
         if last == at.buffer_id && last != 0 {
             return true;
@@ -215,18 +216,17 @@ impl Devices {
         })
     }
 
-    /// From now on remembers which ranges are host memory, in this process and for every `Devices` in it, so that a
-    /// repeated question costs a few nanoseconds.
+    /// From now on, host memory ranges are remembered, in this process and for every `Devices` in it, so that a
+    /// repeated classification takes a few nanoseconds.
     ///
     /// # Safety
-    /// From now on [`forget_host_range`](Self::forget_host_range) is called for every range before it is unmapped: a
-    /// stale answer would have the CPU touch device memory.
+    /// From now on the caller calls [`forget_host_range`](Self::forget_host_range) before it unmaps any range. A stale
+    /// range would make the CPU access device memory.
     pub unsafe fn remember_host_ranges() {
         host_ranges::begin_remembering();
     }
 
-    /// Pages are about to be unmapped. Allocates nothing and takes no lock, so that it may be called from within an
-    /// allocator.
+    /// Reports that pages are about to be unmapped. Allocates nothing and takes no lock, so an allocator may call it.
     pub fn forget_host_range(address: *const u8, len: usize) {
         host_ranges::forget(address as usize, len);
     }
@@ -238,8 +238,9 @@ impl Devices {
     }
 
     /// Returns whether a kernel packs or unpacks ([`CopyBatch::copy_packed`]) between device memory at `at` and `len`
-    /// bytes of host memory at `host` faster than copy engines with this `work`, and can run now: the host memory is
-    /// registered by [`register_host`](Self::register_host), and no kernel of Cableway waits for room on the device.
+    /// bytes of host memory at `host` faster than copy engines with this `work`, and can run now. That requires that
+    /// the host memory is registered ([`register_host`](Self::register_host)), and that no kernel of Cableway waits for
+    /// room on the device.
     pub fn kernel_packs(&self, at: &Location, host: *const u8, len: usize, work: EngineWork) -> bool {
         self.platform().is_some_and(|platform| platform.kernel_packs(at, host, len, work))
     }

@@ -1,21 +1,21 @@
-//! The order after the program's default streams, as messages ask for it.
+//! The order of messages after the program's default streams.
 
 use super::{Completion, Devices};
 use crate::error::DeviceError;
 use crate::location::Location;
 use crate::order;
 
-/// When something began, as [`Devices::settled_since`] counts.
+/// A point in time, as [`Devices::settled_since`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 impl Devices {
-    /// Returns a completion that is done with the present work of the default stream of the buffer at `at`. Before
-    /// then, no other process may be told to read or write the buffer. For host memory, or if the parameter
-    /// `default_stream_order` asks for no order, it is done at once.
+    /// Returns a completion that is done with the present work of the default stream of the buffer at `at`. Let another
+    /// process read or write the buffer only after that. For host memory, or if the parameter `default_stream_order`
+    /// requires no order, it is done at once.
     ///
     /// # Errors
-    /// The buffer's context is gone, or the calling thread captures a graph.
+    /// The buffer's context is destroyed, or the calling thread captures a graph.
     pub fn default_stream(&self, at: &Location) -> Result<Completion, DeviceError> {
         match self.platform() {
             Some(platform) if at.on_device() => Ok(Completion { operation: platform.default_stream(at)? }),
@@ -23,19 +23,19 @@ impl Devices {
         }
     }
 
-    /// This moment, to be remembered with an operation that begins.
+    /// Returns the present moment. Store it with an operation that begins.
     pub fn moment(&self) -> Moment {
         Moment(order::moment())
     }
 
-    /// Checks whether the work that the default stream of the buffer at `at` held at a moment is known to be done. Then
+    /// Checks whether the work that the default stream of the buffer at `at` had at a moment is known to be done. Then
     /// nothing needs to wait for it ([`Order::None`](crate::Order::None)). Makes no driver call.
     pub fn settled_since(&self, at: &Location, moment: Moment) -> bool {
         self.platform().is_none_or(|platform| platform.settled_since(at, moment.0))
     }
 
-    /// Asks the driver whether that stream has nothing left to do: what [`settled_since`](Self::settled_since) knows is
-    /// known from here. Takes more than a microsecond, so it is for a thread that has nothing better to do.
+    /// Asks the driver whether that stream is idle. [`settled_since`](Self::settled_since) uses the answer. Takes more
+    /// than a microsecond, so call it when there is nothing else to do.
     ///
     /// # Errors
     /// As [`default_stream`](Self::default_stream).

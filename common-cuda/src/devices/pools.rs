@@ -1,11 +1,11 @@
-//! Host memory that is registered with the drivers of devices, and what is made of it.
+//! Host memory that is registered with the drivers of devices, and the pools made of it.
 
 use super::Devices;
 use crate::memory::{BlockList, BouncePool, HostPool, HostRegistration, Registrar};
 
 impl Devices {
-    /// Has `len` bytes at `address` registered with the driver once a device is in use: copies from and to them are
-    /// then asynchronous and run at the speed of the link.
+    /// Registers `len` bytes at `address` with the driver as soon as a device is in use. Copies from and to the range
+    /// are then asynchronous and run at the speed of the link.
     ///
     /// # Safety
     /// The range stays mapped until the registration is dropped.
@@ -25,22 +25,23 @@ impl Devices {
 }
 
 impl HostPool {
-    /// A pool of at most `limit` bytes, kept ones included; 0: half of the machine's memory. Nothing is allocated yet.
+    /// Returns a pool of at most `limit` bytes, including the kept ones; 0 means half of the machine's memory.
+    /// Allocates nothing yet.
     pub fn new(devices: &Devices, limit: usize) -> HostPool {
         HostPool::with(devices.registrar(), limit)
     }
 }
 
 impl BouncePool {
-    /// A pool of at most `limit` buffers of `chunk` bytes, rounded up to whole pages. Nothing is allocated yet.
+    /// Returns a pool of at most `limit` buffers of `chunk` bytes, rounded up to whole pages. Allocates nothing yet.
     pub fn new(devices: &Devices, chunk: usize, limit: usize) -> BouncePool {
         BouncePool::with(devices.registrar(), chunk, limit)
     }
 }
 
 impl BlockList {
-    /// Lists blocks: their offsets and lengths in bytes, in packing order. None if there are none or too many, if they
-    /// are too far apart for the kernel to count, or if there is no memory.
+    /// Lists blocks: their offsets and lengths in bytes, in packing order. Returns `None` if there are no blocks or too
+    /// many, if their distances are too large for the kernel, or if memory is exhausted.
     pub fn new(devices: &Devices, blocks: &[(i64, u64)]) -> Option<BlockList> {
         BlockList::in_memory(blocks, |len| devices.lists().take(len))
     }

@@ -1,4 +1,4 @@
-//! Device memory of our own, for data on its way.
+//! Device memory that Cableway allocates for data in transit.
 
 use std::fmt;
 
@@ -7,18 +7,19 @@ use crate::error::DeviceError;
 use crate::location::Location;
 use crate::memory::ScratchMemory;
 
-/// Device memory in the context of a program's buffer; freed by dropping. Peers can be told of it as of the program's.
+/// Device memory in the context of a program's buffer. Dropping it frees the memory. Peers can map it like the
+/// program's memory.
 pub struct Scratch {
     inner: ScratchMemory,
     location: Location,
 }
 
 impl Devices {
-    /// Allocates `len` bytes in the context of the device memory at `at`. None while the default stream there has work to
-    /// do, for which an allocation might wait.
+    /// Allocates `len` bytes in the context of the device memory at `at`. Returns `None` while the default stream is
+    /// busy, because an allocation might wait for it.
     ///
     /// # Errors
-    /// The context is gone, or there is no memory.
+    /// The context is destroyed, or memory is exhausted.
     pub fn scratch(&self, at: &Location, len: usize) -> Result<Option<Scratch>, DeviceError> {
         let Some(platform) = self.platform() else { return Ok(None) };
         let Some(inner) = platform.scratch(at, len)? else { return Ok(None) };
@@ -28,7 +29,7 @@ impl Devices {
 }
 
 impl Scratch {
-    /// The first byte's address, which no CPU may touch.
+    /// Returns the address of the first byte. The CPU must not access it.
     pub fn address(&self) -> *mut u8 {
         self.inner.address()
     }
@@ -38,7 +39,7 @@ impl Scratch {
         &self.location
     }
 
-    /// Checks whether it still exists. A destroyed context takes its memory along.
+    /// Checks whether the memory still exists. The end of its context frees it.
     pub fn lives(&self) -> bool {
         self.inner.lives()
     }

@@ -9,7 +9,7 @@ use crate::driver::{Allocated, Attributes, ContextHandle, Failure, FailureKind, 
 use crate::location::{BufferKind, DeviceIndex, MemoryClass};
 
 /// The same pages at two addresses.
-pub(super) struct Twice {
+pub(super) struct TwinMapping {
     hidden: NonNull<u8>,
     seen: NonNull<u8>,
     len: usize,
@@ -18,12 +18,12 @@ pub(super) struct Twice {
 }
 
 // SAFETY: both addresses are valid in every thread; what lies there is copied as raw memory.
-unsafe impl Send for Twice {}
+unsafe impl Send for TwinMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Twice {}
+unsafe impl Sync for TwinMapping {}
 
-impl Twice {
-    fn new(len: usize, id: u64, class: MemoryClass) -> std::io::Result<Twice> {
+impl TwinMapping {
+    fn new(len: usize, id: u64, class: MemoryClass) -> std::io::Result<TwinMapping> {
         // SAFETY: the name is a C string, and the descriptor is closed below.
         let file = unsafe { libc::memfd_create(c"double".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
@@ -40,7 +40,7 @@ impl Twice {
         // SAFETY: mappings keep the file alive.
         unsafe { libc::close(file) };
         match made {
-            Some((Some(hidden), Some(seen))) => Ok(Twice { hidden, seen, len, id, class }),
+            Some((Some(hidden), Some(seen))) => Ok(TwinMapping { hidden, seen, len, id, class }),
             _ => Err(error),
         }
     }
@@ -59,7 +59,7 @@ unsafe fn map(file: i32, len: usize, access: i32) -> Option<NonNull<u8>> {
     if address == libc::MAP_FAILED { None } else { NonNull::new(address.cast()) }
 }
 
-impl Drop for Twice {
+impl Drop for TwinMapping {
     fn drop(&mut self) {
         // SAFETY: both mappings, which nobody uses any more.
         unsafe {
@@ -70,11 +70,11 @@ impl Drop for Twice {
 }
 
 impl Double {
-    fn around(&self, address: u64) -> Option<Arc<Twice>> {
+    fn around(&self, address: u64) -> Option<Arc<TwinMapping>> {
         self.allocations.lock().iter().find(|allocation| allocation.offset(address).is_some()).cloned()
     }
 
-    /// Returns the address at which the vendor itself may touch a program's `address`.
+    /// Returns the address at which the vendor itself can access a program's `address`.
     pub(super) fn reachable(&self, address: *const u8) -> *mut u8 {
         let found = self.around(address as u64);
         let seen = found.and_then(|found| Some(found.seen.as_ptr().wrapping_add(found.offset(address as u64)?)));
@@ -83,7 +83,8 @@ impl Double {
 
     fn make(&self, len: usize, class: MemoryClass) -> Result<u64, Failure> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let made = Twice::new(len, id, class).map_err(|_| Failure::found("allocate", FailureKind::OutOfMemory))?;
+        let made =
+            TwinMapping::new(len, id, class).map_err(|_| Failure::found("allocate", FailureKind::OutOfMemory))?;
         let address = made.hidden.as_ptr().expose_provenance() as u64;
         self.allocations.lock().push(Arc::new(made));
         Ok(address)

@@ -1,4 +1,4 @@
-//! Streams whose copies happen as late as they may.
+//! Streams whose copies happen as late as permitted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ pub(super) struct Queue(VecDeque<Work>);
 
 enum Work {
     Copy(Piece),
-    /// An event of this handle, and how often it was asked about.
+    /// An event of this handle, and the number of its queries.
     Event(usize, u32),
 }
 
@@ -29,7 +29,7 @@ impl Double {
         }
     }
 
-    /// Does the first so many pieces of a queue's work.
+    /// Executes the first items of a queue.
     fn run(&self, queue: &mut Queue, count: usize) {
         for work in queue.0.drain(..count) {
             let Work::Copy(piece) = work else { continue };
@@ -42,7 +42,7 @@ impl Double {
         }
     }
 
-    /// Does all that is left in any stream, as an allocation waits for when it is freed.
+    /// Executes all remaining work of all streams. An allocation waits for this when it is freed.
     pub(super) fn finish_all(&self) {
         for (_, queue) in self.queues.lock().iter_mut() {
             let count = queue.0.len();
@@ -106,12 +106,12 @@ impl Streams for Double {
     }
 
     fn wait(&self, _stream: &Stream, event: &Event) -> Result<(), Failure> {
-        // Waits at once, which is in order, too.
+        // Waits at once, which keeps the order.
         while !self.is_done(event)? {}
         Ok(())
     }
 
-    /// Nothing is ever pending in it.
+    /// The default stream never has pending work.
     fn default_stream(&self) -> &Stream {
         &DEFAULT
     }

@@ -1,4 +1,4 @@
-//! Contexts: found, entered and left.
+//! Contexts: finding, entering and leaving them.
 
 use super::{ContextHandle, Failure};
 use crate::location::DeviceIndex;
@@ -14,36 +14,36 @@ pub(crate) struct Entered {
 
 /// Contexts of the program. A vendor without contexts has one for each device.
 pub(crate) trait Contexts {
-    /// The calling thread's current context.
+    /// Returns the calling thread's current context.
     fn current_context(&self) -> Result<Option<ContextHandle>, Failure>;
 
-    /// The device of the current context.
+    /// Returns the device of the current context.
     fn current_device(&self) -> Result<DeviceIndex, Failure>;
 
-    /// A number that no other context of the process has or had; fails for a context that is gone.
+    /// Returns a number that no other context of the process has or had. Fails for a destroyed context.
     fn context_id(&self, context: ContextHandle) -> Result<u64, Failure>;
 
-    /// Checks whether ids are never used again. Otherwise only entering a context shows that it is gone.
+    /// Checks whether ids are never reused. If they are, only entering a context shows that it is destroyed.
     fn ids_are_unique(&self) -> bool {
         true
     }
 
-    /// The primary context of a device if somebody has activated it.
+    /// Returns the primary context of a device if it is active.
     fn active_primary(&self, device: DeviceIndex) -> Result<Option<ContextHandle>, Failure>;
 
-    /// Takes a reference to a device's primary context, which is created if need be.
+    /// Takes a reference to a device's primary context. Creates the context if necessary.
     fn retain_primary(&self, device: DeviceIndex) -> Result<ContextHandle, Failure>;
 
-    /// Gives one reference back.
+    /// Releases one reference.
     fn release_primary(&self, device: DeviceIndex) -> Result<(), Failure>;
 
-    /// Makes a context current, and has the calls that follow on this thread leave captures of other threads alone.
-    /// The caller knows that the context is alive.
+    /// Makes a context current. The following calls on this thread leave captures of other threads alone. The caller
+    /// knows that the context exists.
     fn enter(&self, context: ContextHandle) -> Result<Entered, Failure>;
 
-    /// The same for calls that need no current context.
+    /// Does the same for calls that need no current context.
     fn enter_none(&self) -> Entered;
 
-    /// Ends what `enter` or `enter_none` began, the latest first. On the same thread.
+    /// Undoes `enter` or `enter_none`, the latest first, on the same thread.
     fn leave(&self, entered: Entered);
 }

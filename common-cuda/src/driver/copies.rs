@@ -1,4 +1,4 @@
-//! Copies, and host memory that devices copy from and to.
+//! Copies, and registered host memory.
 
 use super::{Failure, Stream};
 use crate::copy::Direction;
@@ -19,28 +19,28 @@ pub(crate) struct Piece {
 unsafe impl Send for Piece {}
 
 impl Piece {
-    /// One row.
+    /// Describes a plain copy.
     pub(crate) fn plain(dst: *mut u8, src: *const u8, len: usize) -> Piece {
         Piece { dst, dst_pitch: len, src, src_pitch: len, width: len, rows: 1 }
     }
 }
 
-/// Copies by the driver. For all: the context is current, both ranges stay valid, and nothing writes the source or
-/// touches the destination until the stream has done the copy.
+/// Copies by the driver. For all of them the context is current. Until the stream has made the copy, both ranges stay
+/// valid, and no one writes the source or accesses the destination.
 pub(crate) trait Copies {
-    /// Copies `len` bytes in the order of a stream.
+    /// Copies `len` bytes in a stream.
     ///
     /// # Safety
     /// As above.
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize, stream: &Stream) -> Result<(), Failure>;
 
-    /// Copies rows by one call. The pitches are no smaller than the width and within the device's limit.
+    /// Copies rows by one call. The pitches are at least the width and within the device's limit.
     ///
     /// # Safety
     /// As above, for every row.
     unsafe fn copy_rows(&self, piece: &Piece, direction: Direction, stream: &Stream) -> Result<(), Failure>;
 
-    /// Copies pieces of one row each by one call, in no order among themselves. After a failure some may be under way.
+    /// Copies pieces of one row each by one call, in any order. After a failure some may be under way.
     ///
     /// # Safety
     /// As above, for every piece.
@@ -48,13 +48,13 @@ pub(crate) trait Copies {
         Err(Failure::missing("copy_together"))
     }
 
-    /// Copies from host memory as a program's own synchronous call does: on return the source may be written again.
+    /// Copies from host memory like a program's own synchronous call: the source may be written again on return.
     ///
     /// # Safety
     /// Both ranges are valid.
     unsafe fn write(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), Failure>;
 
-    /// Copies to host memory; done on return.
+    /// Copies to host memory. The copy is complete on return.
     ///
     /// # Safety
     /// Both ranges are valid.
@@ -63,19 +63,19 @@ pub(crate) trait Copies {
     /// Sets bytes, in the order of the default stream.
     ///
     /// # Safety
-    /// The range is valid, and nothing else touches it until the stream has done this work.
+    /// The range is valid, and no one accesses it until the stream has done this work.
     unsafe fn fill(&self, dst: *mut u8, byte: u8, len: usize) -> Result<(), Failure>;
 
-    /// Registers host memory for every context: page-locked, and mapped for kernels. The context is current.
+    /// Registers host memory for every context: page-locked and mapped for kernels. The context is current.
     ///
     /// # Safety
-    /// The range stays mapped until it is unregistered, or the context is gone.
+    /// The range stays mapped until it is unregistered or the context is destroyed.
     unsafe fn register_host(&self, address: *mut u8, len: usize) -> Result<(), Failure>;
 
     /// Ends a registration. The context in which it was made is current.
     ///
     /// # Safety
-    /// We have registered the range, and no device uses it.
+    /// This process has registered the range, and no device uses it.
     unsafe fn unregister_host(&self, address: *mut u8) -> Result<(), Failure>;
 
     /// Returns the device address of registered host memory.

@@ -7,36 +7,37 @@ use crate::direct::DirectSupport;
 use crate::facts::{DeviceFacts, Link};
 use crate::location::DeviceIndex;
 
-/// The library that was loaded.
+/// The loaded library.
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
     pub(crate) path: PathBuf,
-    /// The version of its interface, as people write it.
+    /// The version of its interface, as users write it.
     pub(crate) version: String,
     /// True for a test double.
     pub(crate) simulated: bool,
 }
 
-/// Limits of a device that decide how work is divided.
+/// Limits of a device that affect how work is divided.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) multiprocessors: u32,
-    /// The longest distance between rows that one call copies; 0 if the driver does not say.
+    /// The largest row pitch that one call copies; 0 if the driver does not say.
     pub(crate) max_pitch: usize,
     /// True if streams can write values of 64 bits, not only of 32 bits.
     pub(crate) wide_values: bool,
 }
 
-/// Questions about devices. None needs a current context, and none creates one.
+/// Queries about devices. None needs a current context, and none creates one.
 pub(crate) trait DeviceInfo {
     fn library(&self) -> &Library;
 
-    /// Names the versions that measured costs hold for: the interface's, and the kernel module's where it can be read.
+    /// Returns the versions that measured costs are valid for: the interface's, and the kernel module's if it is
+    /// readable.
     fn versions(&self) -> String;
 
     fn device_count(&self) -> Result<u32, Failure>;
 
-    /// The identity of a device across processes and containers.
+    /// Returns the identity of a device, which is the same in all processes and containers.
     fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], Failure>;
 
     fn device_facts(&self, device: DeviceIndex) -> Result<DeviceFacts, Failure>;

@@ -6,11 +6,12 @@ use super::Driver;
 
 /// Looks for a vendor's driver in this process.
 pub(crate) trait Discovery: Send + Sync {
-    /// False while the driver cannot turn up in this process, so that all memory is host memory. Read before each
+    /// Returns false while the driver cannot appear in this process, so that all memory is host memory. Called before
+    /// each classification.
     /// classification.
     fn expected(&self) -> &'static AtomicBool;
 
-    /// The driver, if it is in the process. Loads nothing.
+    /// Returns the driver if the process has loaded it. Loads nothing.
     fn driver(&self) -> Option<&'static dyn Driver>;
 
     /// Checks cheaply whether the process has no driver.

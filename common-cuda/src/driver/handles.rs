@@ -1,6 +1,6 @@
 //! Opaque handles of a driver's objects.
 
-/// Defines a handle with one owner. It cannot be copied, and its destruction consumes it.
+/// Defines a handle with one owner. It cannot be copied, and destruction consumes it.
 macro_rules! owned {
     ($($(#[$meta:meta])* $name:ident;)+) => {$(
         $(#[$meta])*
@@ -8,12 +8,12 @@ macro_rules! owned {
         pub(crate) struct $name(usize);
 
         impl $name {
-            /// Wraps what the vendor's library has handed out.
+            /// Wraps a handle of the vendor's library.
             pub(crate) const fn new(raw: usize) -> Self {
                 $name(raw)
             }
 
-            /// Returns the vendor library's own handle.
+            /// Returns the vendor library's handle.
             #[inline]
             pub(crate) const fn raw(&self) -> usize {
                 self.0
@@ -23,21 +23,21 @@ macro_rules! owned {
 }
 
 owned! {
-    /// A stream: copies and kernels in it run in their order.
+    /// A stream. Its copies and kernels run in order.
     Stream;
     /// A point in a stream.
     Event;
     /// Loaded kernels.
     Module;
-    /// A pool of stream-ordered allocations: made by us, or imported from another process.
+    /// A pool of stream-ordered allocations, created here or imported from another process.
     Pool;
 }
 
-/// A kernel of a module, valid while that is loaded.
+/// A kernel of a module, valid while the module is loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function(pub(crate) usize);
 
-/// A context of the program's. Drivers use handles again; [`Contexts::context_id`](super::Contexts::context_id) tells
-/// two contexts apart.
+/// A context of the program. Drivers reuse handles; [`Contexts::context_id`](super::Contexts::context_id) distinguishes
+/// two contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContextHandle(pub(crate) usize);

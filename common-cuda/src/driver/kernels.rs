@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 
 use super::{Failure, Function, Module, Stream};
 
-/// Code that each vendor has in a form that its driver loads.
+/// Code that each vendor has in a form for its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Image {
     /// `kernels/copy.cu`.
@@ -13,9 +13,9 @@ pub(crate) enum Image {
     Resident,
 }
 
-/// Loading and launching. A vendor without kernels loads no module.
+/// Loading and launching kernels. A vendor without kernels loads no module.
 pub(crate) trait Kernels {
-    /// Loads code into the current context. That may wait for kernels that fill the device.
+    /// Loads code into the current context. This may wait for kernels that fill the device.
     fn load_module(&self, _image: Image) -> Result<Module, Failure> {
         Err(Failure::missing("load_module"))
     }
@@ -32,7 +32,7 @@ pub(crate) trait Kernels {
     /// Launches a kernel with one argument, which the call copies. The context is current.
     ///
     /// # Safety
-    /// The argument is what the kernel declares, and memory that it names stays valid until the kernel has ended.
+    /// The argument is what the kernel declares, and memory that it names stays valid until the kernel ends.
     unsafe fn launch(
         &self,
         _function: Function,

@@ -1,11 +1,11 @@
-//! Device memory: what an address is, allocations, and address ranges that memory is mapped into.
+//! Device memory: attributes of addresses, allocations, and reserved address ranges.
 
 use std::os::fd::OwnedFd;
 
 use super::{ContextHandle, Failure, Pool};
 use crate::location::{BufferKind, DeviceIndex, MemoryClass};
 
-/// The driver's knowledge about an address.
+/// The attributes of an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     pub(crate) class: MemoryClass,
@@ -21,67 +21,69 @@ impl Attributes {
         Attributes { class: MemoryClass::Host, context: None, device: None, buffer_id: 0 };
 }
 
-/// An allocation made for the program.
+/// An allocation for the program.
 #[derive(Debug)]
 pub(crate) struct Allocated {
     pub(crate) kind: BufferKind,
     pub(crate) address: u64,
-    /// Bytes of address space, where memory is mapped into it.
+    /// The size of the address range, if memory is mapped into one.
     pub(crate) mapped: usize,
 }
 
 /// Why an allocation was not mapped for the CPU.
 pub(crate) enum Refusal {
-    /// This one; others may be.
+    /// This allocation is refused. Others may work.
     Allocation(String),
-    /// All, by this mapper.
+    /// This mapper refuses all allocations.
     All(String),
 }
 
-/// Maps device memory for loads and stores of the CPU.
+/// Maps device memory for loads and stores by the CPU.
 pub(crate) trait Mapper: Send {
     fn name(&self) -> &'static str;
     /// Maps an allocation of the current context.
     fn map(&self, base: u64, len: usize) -> Result<Box<dyn View>, Refusal>;
 }
 
-/// An allocation that the CPU reaches; unmapped by dropping, with the context or after its end.
+/// An allocation that the CPU can access. Dropping it unmaps it, with the context or after the context's end.
 pub(crate) trait View: Send {
     /// Returns the address of its first byte.
     fn address(&self) -> *mut u8;
 }
 
-/// Questions about addresses, and allocations.
+/// Queries about addresses, and allocations.
 pub(crate) trait Memory {
-    /// Returns the attributes of any address.
+    /// Returns the attributes of an address. Any address is allowed.
     fn attributes(&self, address: u64) -> Result<Attributes, Failure>;
 
-    /// The id of the allocation at an address, never used again; none if the driver knows of none. Memory that is
-    /// mapped anew has a new one.
+    /// Returns the id of the allocation at an address, which is never reused, or `None` if the driver knows no
+    /// allocation there. Memory that is mapped again has a new id.
     fn buffer_id(&self, address: u64) -> Option<u64>;
 
-    /// First byte and length of the allocation, or of the mapping, around an address. The context is current.
+    /// Returns the first byte and length of the allocation, or of the mapping, around an address. The context is
+    /// current.
     fn range(&self, address: u64) -> Result<(u64, usize), Failure>;
 
-    /// Checks whether the current context's device may read and write what lies at an address.
+    /// Checks whether the current context's device can read and write memory at an address.
     fn is_accessible(&self, address: u64) -> bool;
 
-    /// Checks whether the driver lends the allocation around an address to other drivers; `None` if it does not say.
+    /// Checks whether the driver lends the allocation around an address to other drivers. Returns `None` if it does not
+    /// say.
     fn direct_capable(&self, _address: u64) -> Option<bool> {
         None
     }
 
-    /// Has synchronous calls on the allocation end before they return. The context is current.
+    /// Makes synchronous calls on the allocation complete before they return. The context is current.
     fn synchronise_operations(&self, _address: u64) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Waits until every device sees what network devices have written into the current context's memory.
+    /// Waits until every device sees what NICs have written into the current context's memory.
     fn flush_remote_writes(&self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// A dma-buf of whole pages. The context is current.
+    /// Exports whole pages as a dma-buf. The context is current.
     fn dma_buf(&self, _address: u64, _len: usize) -> Result<OwnedFd, Failure> {
         Err(Failure::missing("dma_buf"))
     }
@@ -91,23 +93,23 @@ pub(crate) trait Memory {
         Err("the driver maps no dma-buf".to_owned())
     }
 
-    /// A mapper that is a kernel module of the vendor's; else why there is none.
+    /// Returns a mapper that uses a kernel module of the vendor. The error is the reason why there is none.
     fn module_mapper(&'static self) -> Result<Box<dyn Mapper>, String> {
         Err("no kernel module maps device memory".to_owned())
     }
 
-    /// Allocates in the current context.
+    /// Allocates memory in the current context.
     fn allocate(&self, len: usize) -> Result<u64, Failure>;
 
-    /// Frees what [`allocate`](Self::allocate) or [`import_pointer`](super::Sharing::import_pointer) gave. The context
+    /// Frees memory of [`allocate`](Self::allocate) or [`import_pointer`](super::Sharing::import_pointer). The context
     /// is current.
     ///
     /// # Safety
-    /// The memory is no longer in use.
+    /// The memory is not in use.
     unsafe fn free(&self, address: u64) -> Result<(), Failure>;
 
-    /// Allocates memory of a kind for the program, in a device's primary context, which is current. `pool` makes the
-    /// pool that memory of [`BufferKind::PoolShared`] comes from.
+    /// Allocates memory of a kind for the program, in a device's primary context, which is current. `pool` creates the
+    /// pool of [`BufferKind::PoolShared`] memory.
     fn allocate_kind(
         &self,
         kind: BufferKind,
@@ -116,10 +118,10 @@ pub(crate) trait Memory {
         pool: &mut Option<Pool>,
     ) -> Result<Allocated, Failure>;
 
-    /// Frees it. The same context is current.
+    /// Frees the memory. The same context is current.
     ///
     /// # Safety
-    /// The memory is no longer in use.
+    /// The memory is not in use.
     unsafe fn free_kind(&self, allocated: &Allocated) -> Result<(), Failure>;
 
     /// Returns the granularity of lengths for [`map`](Self::map).
@@ -132,13 +134,13 @@ pub(crate) trait Memory {
         Err(Failure::missing("reserve"))
     }
 
-    /// Makes `len` bytes of memory on a device and maps them at reserved addresses that have none, for `user`. Leaves
-    /// nothing behind when it fails.
+    /// Creates `len` bytes of memory on a device and maps them at reserved, unused addresses, for access by `user`. A
+    /// failure leaves nothing behind.
     fn map(&self, _at: u64, _len: usize, _on: DeviceIndex, _user: DeviceIndex) -> Result<(), Failure> {
         Err(Failure::missing("map"))
     }
 
-    /// Gives back reserved addresses, of which the first `mapped` bytes have memory. Needs no current context.
+    /// Releases reserved addresses, of which the first `mapped` bytes have memory. Needs no current context.
     ///
     /// # Safety
     /// The memory is not in use. The addresses came from `reserve`, or `mapped` and `reserved` bytes from

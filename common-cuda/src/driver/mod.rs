@@ -1,19 +1,19 @@
-//! The seam between vendors and what decides about device memory.
+//! The seam between vendors and the code that decides about device memory.
 //!
-//! Below it a vendor implements [`Driver`] over its library's functions and nothing else: no policy, no caches, no
-//! threads. Above it everything is written once, for all vendors: which engine copies, in what order, what is kept.
-//! `cuda/` is one vendor; `double.rs` is another, for tests. Two vendors may be at work in one process.
+//! Below it a vendor implements [`Driver`] over its library's functions, and nothing else: no policy, caches or
+//! threads. The code above is written once for all vendors: which mechanism copies, in what order, and what is kept.
+//! `cuda/` is one vendor; `double.rs` is another, for tests. One process may use two vendors.
 //!
 //! Contract of a vendor:
-//! - Every method may be called from any thread. Those whose documentation says *the context is current* act in the
-//!   context that [`Contexts::enter`] has entered; the others need none.
+//! - Every method may be called from any thread. Methods whose documentation says *the context is current* act in the
+//!   context that [`Contexts::enter`] has entered. The others need none.
 //! - No method creates a context, except [`Contexts::retain_primary`].
-//! - No method aborts or panics. A function that the loaded library lacks is [`FailureKind::Missing`].
+//! - No method aborts or panics. A function that the loaded library lacks fails with [`FailureKind::Missing`].
 //! - Handles are opaque, and only their vendor reads them. A handle that is destroyed is passed by value.
 //!
-//! A call of a driver takes 30 ns at least, so that a virtual call beside it costs nothing. `dyn Driver` keeps one copy
-//! of the code above, and types that do not name a vendor. What each message asks for is one virtual call: provided
-//! methods put verbs together, and are compiled for each vendor.
+//! A driver call takes at least 30 ns, so the cost of a virtual call beside it is negligible. `dyn Driver` keeps one
+//! copy of the code above, and types that do not name a vendor. The queries of each message are one virtual call:
+//! provided methods combine several calls, and are compiled for each vendor.
 
 mod contexts;
 mod copies;
@@ -51,7 +51,7 @@ use crate::error::DeviceError;
 pub(crate) trait Driver:
     DeviceInfo + Contexts + Streams + Copies + Memory + Kernels + Sharing + Send + Sync
 {
-    /// The driver's own name for the code of a failed call.
+    /// Returns the driver's own name for the code of a failed call.
     fn code_name(&self, failure: Failure) -> String;
 
     /// Describes a failure.
@@ -72,7 +72,7 @@ pub(crate) trait Driver:
         text.to_owned()
     }
 
-    /// Enters a context if it is still the one of this id.
+    /// Enters a context if it still has this id.
     fn enter_alive(&self, context: ContextHandle, id: u64) -> Result<Entered, Failure> {
         match self.context_id(context) {
             Ok(found) if found == id => self.enter(context),
@@ -80,7 +80,7 @@ pub(crate) trait Driver:
         }
     }
 
-    /// Checks whether an event of a context is done, asked with whatever context is current.
+    /// Checks whether an event of a context is done. Any context may be current.
     fn is_done_anywhere(&self, context: ContextHandle, id: u64, event: &Event) -> Result<bool, Failure> {
         if self.context_id(context) != Ok(id) {
             return Err(Failure::CONTEXT_DESTROYED);
@@ -93,7 +93,7 @@ pub(crate) trait Driver:
 }
 
 impl dyn Driver {
-    /// Makes an error of a failure that concerns `object`.
+    /// Converts a failure that concerns `object` to an error.
     pub(crate) fn error(&self, failure: Failure, object: impl Into<String>) -> DeviceError {
         DeviceError { call: failure.call, object: object.into(), reason: self.reason(failure) }
     }

@@ -12,10 +12,10 @@ use super::Driver;
 use super::hardware::Hardware;
 use crate::loader::{LoadWatch, objects_loaded};
 
-/// Finds a library that the process has loaded, and loads none.
+/// Finds a library that the process has loaded. Loads none.
 const LOADED_ONLY: c_int = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD;
 
-/// A vendor in the search for drivers.
+/// A vendor, as the search for drivers sees it.
 pub(crate) struct Vendor<D: 'static> {
     pub(crate) name: &'static str,
     /// The file name of the driver library.
@@ -27,11 +27,11 @@ pub(crate) struct Vendor<D: 'static> {
     pub(crate) bind: fn(Library) -> Result<&'static D, String>,
 }
 
-/// The driver of this process, once there is one.
+/// The driver of this process, once it is found.
 pub(crate) struct Search<D: 'static> {
     vendor: Vendor<D>,
     driver: OnceLock<&'static D>,
-    /// glibc's count of objects ever loaded, at the last search that found no driver.
+    /// glibc's count of loaded objects at the last search that found no driver.
     looked_at: AtomicU64,
 }
 
@@ -40,8 +40,8 @@ impl<D: Driver> Search<D> {
         Search { vendor, driver: OnceLock::new(), looked_at: AtomicU64::new(0) }
     }
 
-    /// Looks for the driver: in `folder` if there is one, else among the libraries of the process. Later questions look
-    /// again if a driver is `expected`, or the machine may have a device.
+    /// Looks for the driver: in `folder` if one is given, else among the libraries of the process. Later calls look
+    /// again if a driver is `expected`, or if the machine may have a device.
     pub(crate) fn begin(&self, folder: Option<&Path>, expected: bool) {
         let Vendor { name, library, hardware, loads, .. } = &self.vendor;
         if let Some(folder) = folder
@@ -72,7 +72,7 @@ impl<D: Driver> Search<D> {
 
     #[cold]
     fn look(&self) -> Option<&'static D> {
-        // The first question finds a loaded driver, whatever hardware the machine has.
+        // The first call finds a loaded driver, whatever hardware the machine has.
         if !self.vendor.hardware.is_expected() && self.looked_at.load(Ordering::Relaxed) != 0 {
             return None;
         }
@@ -81,7 +81,8 @@ impl<D: Driver> Search<D> {
             return None;
         }
         let found = self.take(Path::new(self.vendor.library), LOADED_ONLY);
-        // Stored only after the search: a thread that reads the new count must not skip libraries that were not searched.
+        // Store it only after the search: a thread that reads the new count must not skip libraries that were not
+        // searched.
         self.looked_at.store(loaded, Ordering::Relaxed);
         found.ok()
     }

@@ -22,42 +22,42 @@ pub(crate) struct Value {
 
 /// Streams and events of the current context.
 pub(crate) trait Streams {
-    /// Makes a stream that never waits for the default stream by itself. The context is current.
+    /// Creates a stream that never waits for the default stream by itself. The context is current.
     fn new_stream(&self, priority: Priority) -> Result<Stream, Failure>;
 
-    /// The context is current, and nothing is in the stream.
+    /// The context is current, and the stream is empty.
     fn destroy_stream(&self, stream: Stream) -> Result<(), Failure>;
 
-    /// Checks whether everything in the stream is done. The context is current.
+    /// Checks whether all work in the stream is done. The context is current.
     fn is_idle(&self, stream: &Stream) -> Result<bool, Failure>;
 
-    /// Waits until everything in the stream is done. The context is current.
+    /// Waits until all work in the stream is done. The context is current.
     fn synchronise(&self, stream: &Stream) -> Result<(), Failure>;
 
-    /// Makes an event that measures no time. The context is current.
+    /// Creates an event without timing. The context is current.
     fn new_event(&self) -> Result<Event, Failure>;
 
     fn destroy_event(&self, event: Event) -> Result<(), Failure>;
 
-    /// Has the event follow what the stream holds now. The context is current.
+    /// Records the event after the present work of the stream. The context is current.
     fn record(&self, event: &Event, stream: &Stream) -> Result<(), Failure>;
 
-    /// Checks whether what the event follows is done.
+    /// Checks whether the event is done.
     fn is_done(&self, event: &Event) -> Result<bool, Failure>;
 
-    /// Has the stream wait for the event. The context is current.
+    /// Makes the stream wait for the event. The context is current.
     fn wait(&self, stream: &Stream, event: &Event) -> Result<(), Failure>;
 
-    /// Has the stream write values. Each becomes visible after the values before it, and after all earlier work of the
-    /// stream. The context is current.
+    /// Makes the stream write values. Each becomes visible after the values before it, and after all earlier work of
+    /// the stream. The context is current.
     ///
     /// # Safety
-    /// Every word is valid, and has no other user until it is written.
+    /// Every word is valid. No one else accesses it until it is written.
     unsafe fn write_values(&self, _stream: &Stream, _values: &[Value]) -> Result<(), Failure> {
         Err(Failure::missing("write_values"))
     }
 
-    /// The legacy default stream of the current context, which waits for all blocking streams of it.
+    /// Returns the legacy default stream of the current context, which waits for all of its blocking streams.
     fn default_stream(&self) -> &Stream;
 
     /// Checks whether the default stream of the current context can be used. While any thread captures a stream that
@@ -69,7 +69,8 @@ pub(crate) trait Streams {
         if self.default_stream_is_usable()? { self.is_idle(self.default_stream()).map(Some) } else { Ok(None) }
     }
 
-    /// Has the event follow what the default stream holds now; false where a capture forbids it. The context is current.
+    /// Records the event after the present work of the default stream. Returns false if a capture forbids it. The
+    /// context is current.
     #[inline]
     fn record_default_stream(&self, event: &Event) -> Result<bool, Failure> {
         let usable = self.default_stream_is_usable()?;
@@ -79,8 +80,8 @@ pub(crate) trait Streams {
         Ok(usable)
     }
 
-    /// Has the stream wait, by the event, for what the default stream holds now; false where a capture forbids it. The
-    /// context is current.
+    /// Makes the stream wait, by the event, for the present work of the default stream. Returns false if a capture
+    /// forbids it. The context is current.
     fn wait_for_default_stream(&self, stream: &Stream, event: &Event) -> Result<bool, Failure> {
         let recorded = self.record_default_stream(event)?;
         if recorded {

@@ -1,4 +1,4 @@
-//! The owner's side: what was exported, and whether it still exists.
+//! The owner's side: exported memory, and whether it still exists.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,14 @@ use ahash::{AHashMap, AHashSet};
 use parking_lot::Mutex;
 
 use super::pools::Pool;
-use super::{Answer, Wanted, is_run};
+use super::{Answer, DescriptorRequest, is_run};
 use crate::devices::Devices;
 use crate::error::DeviceError;
-use crate::exported::{ExportKind, Exported, Given, NoExport, POOL};
+use crate::exported::{ExportKind, Exported, NoExport, POOL, PieceDescriptor};
 use crate::location::Location;
 use crate::platform::Platform;
 
-/// Pieces that are kept for each allocation that may be: each is asked about now and then.
+/// The number of pieces kept for each allocation. Each is checked from time to time.
 const PIECES: usize = 8;
 
 /// The allocations that this process has exported. Their number is bounded: the least recently used one is forgotten.
@@ -26,19 +26,19 @@ pub struct Exports {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// By buffer id, or the number of a run.
+    /// By buffer id, or by the number of a run.
     pub(super) known: AHashMap<u64, Known>,
-    /// Ids of freed allocations, for each process that knows of them.
+    /// Ids of freed allocations, for each process that has their exports.
     gone: AHashMap<u32, VecDeque<u64>>,
     pub(super) uses: u64,
     /// By number.
     pub(super) pools: AHashMap<u64, Pool>,
-    /// The last number that a run or a pool was given.
+    /// The last number of a run or a pool.
     pub(super) numbers: u64,
 }
 
 pub(super) struct Known {
-    /// The allocation itself, or the pieces of a run in the order of their addresses. They are adjacent.
+    /// The allocation itself, or the adjacent pieces of a run in the order of their addresses.
     pub(super) pieces: Vec<Piece>,
     pub(super) at: Location,
     /// `None` if the memory cannot be exported.
@@ -47,7 +47,7 @@ pub(super) struct Known {
     pub(super) used: u64,
 }
 
-/// A part that has an id in the driver.
+/// A part with an id in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) base: u64,
@@ -62,22 +62,21 @@ impl Piece {
 }
 
 impl Exports {
-    /// Keeps at most `most` allocations outside pools.
+    /// Creates a cache of at most `most` allocations outside of pools.
     pub fn new(devices: &Devices, most: usize) -> Self {
         Exports { devices: devices.clone(), most: most.max(1), pool_size: usize::MAX, state: Mutex::default() }
     }
 
-    /// The same, but that it exports at least so many bytes of memory of a pool.
+    /// Creates the same cache. It exports pool memory if the export has at least this many bytes.
     pub fn with_pools(self, pool_size: usize) -> Self {
         Exports { pool_size, ..self }
     }
 
-    /// The export of the allocation around `len` bytes at `address`, or of the run of pieces that they lie in, for the
-    /// process `peer`; none if it cannot be had: for memory of a kind that has none there is one line at level info, for
-    /// a driver that refuses one warning.
+    /// Returns the export of the allocation around `len` bytes at `address`, or of the run of pieces that contains
+    /// them, for the process `peer`. Returns `None` if there is no export: memory of an unsupported kind causes one
+    /// line at level info, and a refusal by the driver one warning.
     ///
-    /// `at` was found out in the operation that this is for, so that the memory cannot have been freed since: it tells
-    /// which allocation it is.
+    /// `at` was determined in the same operation, so the memory was not freed since. It identifies the allocation.
     pub fn export(&self, at: &Location, address: *const u8, len: usize, peer: u32) -> Option<Exported> {
         let platform = self.devices.platform()?;
         let buffer_id = if at.buffer_id != 0 { at.buffer_id } else { platform.buffer_id(address)? };
@@ -120,8 +119,8 @@ impl Exports {
         known.exported
     }
 
-    /// Answers a peer that asks for a descriptor of an exported allocation.
-    pub fn answer(&self, wanted: &Wanted, peer: u32) -> Answer {
+    /// Answers a peer's request for descriptors of an exported allocation.
+    pub fn answer(&self, wanted: &DescriptorRequest, peer: u32) -> Answer {
         let Some(platform) = self.devices.platform() else { return Answer::Gone };
         let (at, exported, pieces) = {
             let state = self.state.lock();
@@ -132,13 +131,13 @@ impl Exports {
             let Some(Known { at, exported: Some(exported), pieces, .. }) = known else { return Answer::Gone };
             (*at, *exported, pieces.clone())
         };
-        if exported.kind != ExportKind::Descriptor || Wanted::of(&exported) != *wanted {
+        if exported.kind != ExportKind::Descriptor || DescriptorRequest::of(&exported) != *wanted {
             return Answer::Gone;
         }
         let mut given = Vec::with_capacity(pieces.len());
         for Piece { base, len, buffer_id } in pieces {
             match platform.descriptor(&at, &Exported { base, len, buffer_id, ..exported }) {
-                Ok(Some(descriptor)) => given.push(Given { descriptor, len }),
+                Ok(Some(descriptor)) => given.push(PieceDescriptor { descriptor, len }),
                 Ok(None) => return Answer::Gone,
                 Err(error) => {
                     warn_refused("cuda/ipc/descriptor", &error);
@@ -146,17 +145,17 @@ impl Exports {
                 }
             }
         }
-        Answer::Given(given)
+        Answer::Descriptors(given)
     }
 
-    /// Returns the id of a freed allocation whose export `peer` knows, and keeps it in the queue until
+    /// Returns the id of a freed allocation whose export `peer` has. It stays in the queue until
     /// [`tell_gone`](Self::tell_gone).
     pub fn gone(&self, peer: u32) -> Option<u64> {
         self.state.lock().gone.get(&peer)?.front().copied()
     }
 
-    /// Finds allocations that were freed, and tells each process that knows of them by `say(peer, id)`. If `say`
-    /// returns false, the next call tries again.
+    /// Finds allocations that were freed, and reports each by `say(peer, id)` to each process that has its export. If
+    /// `say` returns false, the next call tries again.
     pub fn tell_gone(&self, mut say: impl FnMut(u32, u64) -> bool) {
         let mut state = self.state.lock();
         if let Some(platform) = self.devices.platform() {
@@ -169,7 +168,7 @@ impl Exports {
         }
     }
 
-    /// Forgets the exports that a process knows of.
+    /// Forgets the exports that a process has.
     pub fn forget_peer(&self, peer: u32) {
         let mut state = self.state.lock();
         state.gone.remove(&peer);
@@ -216,7 +215,7 @@ impl State {
         let pieces = |known: &AHashMap<u64, Known>| known.values().map(|known| known.pieces.len()).sum::<usize>();
         while self.known.len() >= most || pieces(&self.known) >= most.saturating_mul(PIECES) {
             let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id) else { return };
-            // The same allocation may be named again, by its id; the number of a run never is.
+            // The id of an allocation may be exported again. The number of a run is never reused.
             match is_run(oldest) {
                 true => self.forget(oldest, most),
                 false => drop(self.known.remove(&oldest)),
@@ -248,12 +247,12 @@ impl State {
         }
     }
 
-    /// Queues the id of a freed allocation for the peers that know its export, at most `most` ids for each peer.
+    /// Queues the id of a freed allocation for the peers that have its export, at most `most` ids for each peer.
     pub(super) fn report_freed(&mut self, id: u64, told: AHashSet<u32>, most: usize) {
         for peer in told {
             let queue = self.gone.entry(peer).or_default();
             queue.push_back(id);
-            // A peer that misses an id closes the import when it reaches its own limits.
+            // A peer that misses an id closes the mapping when its cache is full.
             if queue.len() > most {
                 queue.pop_front();
             }

@@ -1,4 +1,4 @@
-//! The other side: mappings of what peers exported.
+//! The importer's side: mappings of peers' exported memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,22 +8,22 @@ use ahash::AHashMap;
 use cableway_base::Parameters;
 use parking_lot::Mutex;
 
-use super::mapped::{Mapped, Open, Reach, WasMapped};
-use super::{Answer, Wanted, is_run};
+use super::mapped::{Mapped, OpenMapping, Reach, WeakMapping};
+use super::{Answer, DescriptorRequest, is_run};
 use crate::devices::Devices;
 use crate::error::DeviceError;
-use crate::exported::{ExportKind, Exported, Given};
+use crate::exported::{ExportKind, Exported, PieceDescriptor};
 use crate::location::Location;
 
-/// Failed openings in a row after which nothing more of a kind is opened of a peer.
+/// The number of consecutive failures after which no more memory of a kind is mapped from a peer.
 const PATIENCE: u32 = 4;
-/// Descriptors that a peer is asked for at a time.
+/// The number of concurrent requests for descriptors to a peer.
 const ASKED: usize = 8;
-/// Allocations that were only met, for each mapping that may be kept.
+/// The number of remembered allocations without a mapping, for each mapping that may be kept.
 const MET: usize = 4;
 
-/// The mappings of peers' memory, bounded by number and by bytes: those not used for longest are closed. A mapping in
-/// use is closed when its last user drops it.
+/// The mappings of peers' memory, bounded by number and by bytes. The least recently used are closed. A mapping in use
+/// is closed when its last user drops it.
 pub struct Imports {
     devices: Devices,
     most: usize,
@@ -55,21 +55,22 @@ struct Slot {
     device: [u8; 16],
     base: u64,
     len: u64,
-    found: Found,
+    found: SlotState,
     used: u64,
 }
 
-enum Found {
-    /// Seen once.
+enum SlotState {
+    /// Used once.
     Seen,
-    /// Seen again. Its owner was asked for a descriptor, for the context of this location.
-    Asked(Location),
+    /// Used again. A descriptor was requested from its owner, for the context of this location.
+    Requested(Location),
     Refused,
-    Open(Arc<Open>),
+    Open(Arc<OpenMapping>),
 }
 
 impl Imports {
-    /// With the limits that the parameters `device_ipc_mappings`, `device_ipc_bytes` and `device_ipc_open_size` set.
+    /// Creates a cache with the limits of the parameters `device_ipc_mappings`, `device_ipc_bytes` and
+    /// `device_ipc_open_size`.
     pub fn new(devices: &Devices, parameters: &Parameters) -> Self {
         Imports {
             devices: devices.clone(),
@@ -81,14 +82,14 @@ impl Imports {
         }
     }
 
-    /// Maps the allocation that `peer` named into the context of `into`, for a copy of `len` bytes, unless that is
-    /// done or does not pay yet.
+    /// Maps the allocation that `peer` exported into the context of `into`, for a copy of `len` bytes, unless it is
+    /// mapped already or mapping does not pay yet.
     ///
-    /// A refusal by the driver is logged as a warning, once for each cause. Opening can take milliseconds. Other
-    /// callers do not wait meanwhile.
+    /// Logs a refusal by the driver as a warning, once for each cause. Mapping can take milliseconds, but other callers
+    /// do not wait.
     ///
     /// # Errors
-    /// The context of `into` is gone.
+    /// The context of `into` is destroyed.
     pub fn reach(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
         let reach = self.reach_whole(peer, &exported.whole(), into, len)?;
         Ok(match reach {
@@ -98,7 +99,7 @@ impl Imports {
                         if self.troubled.load(Ordering::Relaxed) {
                             self.state.lock().failures.insert((peer, exported.kind), 0);
                         }
-                        Reach::Mapped(Mapped { open: Open::new(mapping) })
+                        Reach::Mapped(Mapped { open: OpenMapping::new(mapping) })
                     }
                     Err(error) => {
                         if let Some(platform) = self.devices.platform() {
@@ -121,7 +122,7 @@ impl Imports {
         if let Some(mapped) = self.use_again(&key, exported) {
             return Ok(Reach::Mapped(mapped));
         }
-        // Check the context only now. For a mapping in a context that is gone, the copy itself fails.
+        // Check the context only now. If the context of a mapping is destroyed, the copy itself fails.
         platform.context_id(into)?;
         let closed;
         {
@@ -133,24 +134,24 @@ impl Imports {
             }
             match state.slots.get_mut(&key).filter(|slot| slot.is_of(exported)) {
                 None if len < self.at_once => {
-                    // A displaced allocation is gone. Otherwise the peer could not have allocated the new one there.
+                    // A displaced allocation was freed. Otherwise the peer could not have allocated the new one there.
                     closed = state.remove(|other, slot| slot.is_displaced(other, peer, exported) && *other != key);
-                    state.insert(key, exported, Found::Seen);
+                    state.insert(key, exported, SlotState::Seen);
                     let more = state.shrink(self.most, self.most_bytes);
                     drop(guard);
                     drop((closed, more));
                     return Ok(Reach::NotYet);
                 }
-                Some(Slot { found: Found::Refused, .. }) => return Ok(Reach::Refused),
-                Some(Slot { found: Found::Asked(_), .. }) => return Ok(Reach::NotYet),
+                Some(Slot { found: SlotState::Refused, .. }) => return Ok(Reach::Refused),
+                Some(Slot { found: SlotState::Requested(_), .. }) => return Ok(Reach::NotYet),
                 // Another thread was faster.
-                Some(Slot { found: Found::Open(open), .. }) => {
+                Some(Slot { found: SlotState::Open(open), .. }) => {
                     return Ok(Reach::Mapped(Mapped { open: open.clone() }));
                 }
                 _ => closed = state.remove(|other, slot| slot.is_displaced(other, peer, exported)),
             }
         }
-        // Close first: the driver may use the addresses for the new mapping.
+        // Close the old mapping first: the driver may reuse its addresses for the new one.
         drop(closed);
         Ok(match exported.kind {
             ExportKind::Legacy => self.open_now(key, exported, into, &[]),
@@ -158,20 +159,20 @@ impl Imports {
         })
     }
 
-    /// The mapping that is open already.
+    /// Returns a mapping that is open already.
     fn use_again(&self, key: &Key, exported: &Exported) -> Option<Mapped> {
         let state = &mut *self.state.lock();
         let slot = state.slots.get_mut(key).filter(|slot| slot.is_of(exported))?;
-        let Found::Open(open) = &slot.found else { return None };
+        let SlotState::Open(open) = &slot.found else { return None };
         state.uses += 1;
         slot.used = state.uses;
         self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
         Some(Mapped { open: open.clone() })
     }
 
-    /// The mapping, unless it was closed since.
+    /// Returns the mapping, unless it was closed meanwhile.
     #[inline]
-    pub fn again(&self, was: &WasMapped) -> Option<Mapped> {
+    pub fn again(&self, was: &WeakMapping) -> Option<Mapped> {
         let open = was.open.upgrade()?;
         open.used.store(true, Ordering::Relaxed);
         self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
@@ -180,57 +181,58 @@ impl Imports {
 
     fn ask(&self, key: Key, exported: &Exported, into: &Location) -> Reach {
         let mut state = self.state.lock();
-        let asked = |(other, slot): (&Key, &Slot)| other.peer == key.peer && matches!(slot.found, Found::Asked(_));
+        let asked =
+            |(other, slot): (&Key, &Slot)| other.peer == key.peer && matches!(slot.found, SlotState::Requested(_));
         let enough = state.slots.iter().filter(|slot| asked(*slot)).count() >= ASKED;
-        state.insert(key, exported, if enough { Found::Seen } else { Found::Asked(*into) });
+        state.insert(key, exported, if enough { SlotState::Seen } else { SlotState::Requested(*into) });
         let closed = state.shrink(self.most, self.most_bytes);
         drop(state);
         drop(closed);
-        if enough { Reach::NotYet } else { Reach::Ask(Wanted::of(exported)) }
+        if enough { Reach::NotYet } else { Reach::NeedsDescriptor(DescriptorRequest::of(exported)) }
     }
 
-    /// Takes the answer of `peer`, and maps the memory. The descriptor is closed then, which also helps its owner.
-    pub fn supply(&self, peer: u32, wanted: &Wanted, answer: Answer) {
+    /// Handles the answer of `peer`: maps the memory and closes the descriptors, which the owner's limits count, too.
+    pub fn supply(&self, peer: u32, wanted: &DescriptorRequest, answer: Answer) {
         let mut asked = Vec::new();
         let mut state = self.state.lock();
         for (key, slot) in &mut state.slots {
             let meant = key.peer == peer && key.kind != ExportKind::Legacy && key.buffer_id == wanted.buffer_id;
-            if let (true, Found::Asked(into)) =
+            if let (true, SlotState::Requested(into)) =
                 (meant && (slot.base, slot.len) == (wanted.base, wanted.len), &slot.found)
             {
                 asked.push((*key, slot.device, *into));
-                slot.found = if matches!(answer, Answer::Refused) { Found::Refused } else { Found::Seen };
+                slot.found = if matches!(answer, Answer::Refused) { SlotState::Refused } else { SlotState::Seen };
             }
         }
         drop(state);
-        let Answer::Given(given) = answer else { return };
+        let Answer::Descriptors(given) = answer else { return };
         for (key, device, into) in asked {
-            let Wanted { buffer_id, base, len } = *wanted;
+            let DescriptorRequest { buffer_id, base, len } = *wanted;
             let exported = Exported { kind: key.kind, device, base, len, buffer_id, handle: [0; 64], pool: 0 };
             self.open_now(key, &exported, &into, &given);
         }
     }
 
-    /// Maps it, or records that it cannot be.
-    fn open_now(&self, key: Key, exported: &Exported, into: &Location, given: &[Given]) -> Reach {
+    /// Maps the memory, or records that it cannot be mapped.
+    fn open_now(&self, key: Key, exported: &Exported, into: &Location, given: &[PieceDescriptor]) -> Reach {
         let Some(platform) = self.devices.platform() else { return Reach::Refused };
         let begun = Instant::now();
         let opened = platform.import(exported, given, into);
         let peer = key.peer;
         let mut state = self.state.lock();
         let (found, reach) = match opened {
-            // While it was mapped, it was found to be gone.
+            // It was reported as freed while it was being mapped.
             Ok(_) if !given.is_empty() && !state.slots.contains_key(&key) => return Reach::NotYet,
             Ok(mapping) => {
                 log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
                 state.failures.insert((peer, key.kind), 0);
                 self.devices.mappings().made.fetch_add(1, Ordering::Relaxed);
-                let open = Open::new(mapping);
-                (Found::Open(open.clone()), Reach::Mapped(Mapped { open }))
+                let open = OpenMapping::new(mapping);
+                (SlotState::Open(open.clone()), Reach::Mapped(Mapped { open }))
             }
             Err(error) => {
                 state.count_failure(&self.troubled, peer, key.kind, &error);
-                (Found::Refused, Reach::Refused)
+                (SlotState::Refused, Reach::Refused)
             }
         };
         state.insert(key, exported, found);
@@ -251,7 +253,7 @@ impl Imports {
         self.state.lock().failures.get(&(peer, kind)).is_some_and(|&failures| failures >= PATIENCE)
     }
 
-    /// Checks whether no memory of a peer can be mapped, of the kinds met so far.
+    /// Checks whether no memory of a peer can be mapped, of all kinds used so far.
     #[inline]
     pub fn given_up(&self, peer: u32) -> bool {
         self.troubled.load(Ordering::Relaxed) && self.has_given_up(peer)
@@ -270,7 +272,7 @@ impl Imports {
         drop(closed);
     }
 
-    /// Closes all memory of a peer that is gone.
+    /// Closes all memory of a peer that died or left.
     pub fn forget_peer(&self, peer: u32) {
         let closed = {
             let mut state = self.state.lock();
@@ -283,19 +285,19 @@ impl Imports {
     /// Returns the number of kept mappings, and their bytes.
     pub fn open(&self) -> (usize, u64) {
         let state = self.state.lock();
-        let open = state.slots.values().filter(|slot| matches!(slot.found, Found::Open(_)));
+        let open = state.slots.values().filter(|slot| matches!(slot.found, SlotState::Open(_)));
         open.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.len))
     }
 }
 
 impl Slot {
-    /// Checks whether it maps this very allocation.
+    /// Checks whether it maps exactly this allocation.
     fn is_of(&self, exported: &Exported) -> bool {
         (self.base, self.len, self.device) == (exported.base, exported.len, exported.device)
     }
 
-    /// Checks whether this memory of `other`, if it is the peer's, cannot exist beside the exported one. Runs may
-    /// overlap with each other and with single pieces: their owner reports their end.
+    /// Checks whether this memory of process `other` cannot exist beside the exported one. Runs may overlap with each
+    /// other and with single pieces; their owner reports when they end.
     fn is_displaced(&self, other: &Key, peer: u32, exported: &Exported) -> bool {
         let end = |base: u64, len: u64| base.saturating_add(len);
         let overlaps = self.device == exported.device
@@ -308,7 +310,7 @@ impl Slot {
 }
 
 impl State {
-    /// Warns of memory that cannot be mapped, and gives up a peer's memory of a kind after repeated failures.
+    /// Warns about memory that cannot be mapped. After repeated failures, stops mapping this peer's memory of the kind.
     fn count_failure(&mut self, troubled: &AtomicBool, peer: u32, kind: ExportKind, error: &DeviceError) {
         let failures = self.failures.entry((peer, kind)).or_default();
         *failures += 1;
@@ -318,7 +320,7 @@ impl State {
         });
     }
 
-    fn insert(&mut self, key: Key, exported: &Exported, found: Found) {
+    fn insert(&mut self, key: Key, exported: &Exported, found: SlotState) {
         let Exported { device, base, len, .. } = *exported;
         self.slots.insert(key, Slot { device, base, len, found, used: self.uses });
     }
@@ -329,11 +331,11 @@ impl State {
         self.slots.extract_if(|key, slot| matches(key, slot)).map(|(_, slot)| slot).collect()
     }
 
-    /// Takes out the least recently used mappings until the rest is within the limits. The last one used always stays.
+    /// Removes the least recently used mappings until the rest is within the limits. The most recent one stays.
     fn shrink(&mut self, most: usize, most_bytes: u64) -> Vec<Slot> {
         let mut taken = Vec::new();
         loop {
-            let open = || self.slots.values().filter(|slot| matches!(slot.found, Found::Open(_)));
+            let open = || self.slots.values().filter(|slot| matches!(slot.found, SlotState::Open(_)));
             let (count, bytes) = (open().count(), open().map(|slot| slot.len).sum::<u64>());
             let too_much = count > most || bytes > most_bytes;
             if !too_much && self.slots.len() <= most.saturating_mul(1 + MET) {
@@ -342,11 +344,11 @@ impl State {
             let uses = self.uses;
             // The exact time of use is not recorded. Sort it just before the mapping that was used last.
             for slot in self.slots.values_mut() {
-                if matches!(&slot.found, Found::Open(open) if open.used.swap(false, Ordering::Relaxed)) {
+                if matches!(&slot.found, SlotState::Open(open) if open.used.swap(false, Ordering::Relaxed)) {
                     slot.used = slot.used.max(uses.saturating_sub(1));
                 }
             }
-            let able = |slot: &Slot| slot.used != uses && (!too_much || matches!(slot.found, Found::Open(_)));
+            let able = |slot: &Slot| slot.used != uses && (!too_much || matches!(slot.found, SlotState::Open(_)));
             let oldest = self.slots.iter().filter(|(_, slot)| able(slot)).min_by_key(|(_, slot)| slot.used);
             let Some(key) = oldest.map(|(key, _)| *key) else { return taken };
             taken.extend(self.slots.remove(&key));

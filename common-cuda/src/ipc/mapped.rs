@@ -1,41 +1,41 @@
-//! The result of reaching for a peer's memory.
+//! The result of an attempt to access a peer's memory.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use super::Wanted;
+use super::DescriptorRequest;
 use crate::platform::Mapping;
 
-/// Tells whether an allocation of a peer can be reached.
+/// Tells whether an allocation of a peer is mapped.
 #[derive(Debug)]
 pub enum Reach {
     /// It is mapped.
     Mapped(Mapped),
-    /// It is not worth a mapping yet, or not there yet: by another protocol this time.
+    /// It is not mapped yet, or does not pay yet. Use another protocol this time.
     NotYet,
-    /// The same, and its owner is to be asked for this, whose answer [`Imports::supply`](super::Imports::supply) takes.
-    Ask(Wanted),
+    /// As `NotYet`. Send this request to the owner, and pass the answer to [`Imports::supply`](super::Imports::supply).
+    NeedsDescriptor(DescriptorRequest),
     /// It cannot be mapped.
     Refused,
 }
 
-/// A mapping that is open.
-pub(super) struct Open {
+/// An open mapping.
+pub(super) struct OpenMapping {
     pub(super) mapping: Arc<Mapping>,
-    /// It was used without a look-up since somebody looked.
+    /// True if it was used without a look-up since the last check.
     pub(super) used: AtomicBool,
 }
 
-impl Open {
-    pub(super) fn new(mapping: Arc<Mapping>) -> Arc<Open> {
-        Arc::new(Open { mapping, used: AtomicBool::new(false) })
+impl OpenMapping {
+    pub(super) fn new(mapping: Arc<Mapping>) -> Arc<OpenMapping> {
+        Arc::new(OpenMapping { mapping, used: AtomicBool::new(false) })
     }
 }
 
 /// A mapping in use.
 #[derive(Clone)]
 pub struct Mapped {
-    pub(super) open: Arc<Open>,
+    pub(super) open: Arc<OpenMapping>,
 }
 
 impl Mapped {
@@ -45,15 +45,15 @@ impl Mapped {
     }
 }
 
-/// A mapping that was used. It may be used again while it is kept.
-pub struct WasMapped {
-    pub(super) open: Weak<Open>,
+/// A reference to a mapping that was used. It finds the mapping again while it is open.
+pub struct WeakMapping {
+    pub(super) open: Weak<OpenMapping>,
 }
 
 impl Mapped {
     /// Returns a reference that finds the mapping again without a look-up.
-    pub fn remember(&self) -> WasMapped {
-        WasMapped { open: Arc::downgrade(&self.open) }
+    pub fn remember(&self) -> WeakMapping {
+        WeakMapping { open: Arc::downgrade(&self.open) }
     }
 }
 

@@ -1,22 +1,23 @@
 //! Device memory of other processes of this node.
 //!
-//! The owner of an allocation exports it ([`Exports`]), the other process maps it ([`Imports`]) and copies from or to
-//! it as it would with its own. Both sides know an allocation by the driver's buffer id, which is never used twice: the
-//! owner asks for it at each export, so that memory that was freed and allocated again at the same address is another
-//! allocation to both, and is never reached through the mapping of the one before.
+//! The owner of an allocation exports it ([`Exports`]). The other process maps it ([`Imports`]) and copies from or to
+//! it as with its own memory. Both identify an allocation by the driver's buffer id, which is never reused. The owner
+//! asks the driver for the id at each export. So memory that was freed and allocated again at the same address counts
+//! as another allocation, and an old mapping never serves it.
 //!
-//! To open a mapping takes the driver some milliseconds. So a mapping is kept, and made only for an allocation that is
-//! met a second time, or for so much data at once that it pays.
+//! The driver takes some milliseconds to open a mapping. So mappings are kept, and an allocation is mapped only at its
+//! second use, or for so much data at once that mapping pays.
 //!
-//! Memory of `cudaMalloc` has handles that can be told in a message. What virtual memory management makes is passed by
-//! file descriptor instead: the importer asks the owner ([`Wanted`]), who answers with one ([`Answer`]) by whatever way
-//! the two have to pass descriptors. Nobody waits for that; until the memory is mapped, other protocols carry it.
+//! Memory of `cudaMalloc` has handles that fit into a message. Memory of virtual memory management is passed by file
+//! descriptors: the importer sends a [`DescriptorRequest`] to the owner, which sends an [`Answer`]. No one waits for
+//! the answer; other protocols carry messages until the memory is mapped.
 //!
-//! A buffer that lies in several pieces of such memory, mapped side by side, is exported as a run of them, which the
-//! importer maps side by side, too. A run has a number of our own in the place of an id. Its owner names it only for what
-//! lies in those of its pieces that still have their ids.
+//! A buffer may lie in several adjacent pieces of such memory. They are exported as a run, and the importer maps them
+//! side by side, too. Cableway numbers runs, since they have no id in the driver. The owner exports a buffer as part of
+//! a run only while the buffer's pieces have the same ids.
 //!
-//! Memory of a pool is mapped for a message only, and unmapped before that is over, in a pool that stays imported.
+//! Memory of a pool is mapped for one message only, and unmapped before the message completes. The pool itself stays
+//! imported.
 
 mod exports;
 mod imports;
@@ -26,13 +27,13 @@ mod run;
 
 pub use exports::Exports;
 pub use imports::Imports;
-pub use mapped::{Mapped, Reach, WasMapped};
+pub use mapped::{Mapped, Reach, WeakMapping};
 
-use crate::exported::{Exported, Given};
+use crate::exported::{Exported, PieceDescriptor};
 
-/// A request for the descriptor of an export, as the owner described it.
+/// A request for the descriptors of an export, as the owner described it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DescriptorRequest {
     /// Its [`buffer_id`](Exported::buffer_id).
     pub buffer_id: u64,
     /// Its [`base`](Exported::base).
@@ -41,29 +42,29 @@ pub struct Wanted {
     pub len: u64,
 }
 
-impl Wanted {
-    /// The export as the owner described it.
+impl DescriptorRequest {
+    /// Returns the request for an export.
     pub fn of(exported: &Exported) -> Self {
         let Exported { buffer_id, base, len, .. } = exported.whole();
-        Wanted { buffer_id, base, len }
+        DescriptorRequest { buffer_id, base, len }
     }
 }
 
-/// The owner's answer.
+/// The owner's answer to a [`DescriptorRequest`].
 #[derive(Debug)]
 pub enum Answer {
-    /// The descriptors of its pieces. They are closed once the memory is mapped.
-    Given(Vec<Given>),
-    /// The allocation does not exist, or was freed.
+    /// The descriptors of its pieces. They are closed after the memory is mapped.
+    Descriptors(Vec<PieceDescriptor>),
+    /// The allocation is unknown, or was freed.
     Gone,
-    /// No descriptor of it can be had.
+    /// The driver gives no descriptor of it.
     Refused,
 }
 
-/// Pieces that a run has at most: descriptors that travel at once.
+/// The largest number of pieces of a run, and thus of descriptors in one answer.
 pub const MOST_PIECES: usize = 64;
 
-/// The numbers of runs have this bit, which no driver's ids come to.
+/// Numbers of runs have this bit. The driver's ids never reach it.
 const RUN: u64 = 1 << 63;
 /// Checks whether a [`buffer_id`](Exported::buffer_id) is the number of a run.
 fn is_run(buffer_id: u64) -> bool {

@@ -1,4 +1,4 @@
-//! The pools from which the owner has exported memory.
+//! The pools of exported memory.
 //!
 //! The driver has no id for a pool, and may reuse the handle of a destroyed pool. But a pool lasts as long as any
 //! allocation in it, and allocations have ids. So the owner numbers its pools. A number is valid while one of the
@@ -10,28 +10,28 @@ use ahash::AHashSet;
 
 use super::Answer;
 use super::exports::{Piece, State, warn_refused};
-use crate::exported::{Given, POOL};
+use crate::exported::{POOL, PieceDescriptor};
 use crate::location::Location;
 use crate::platform::Platform;
 
-/// Pools to keep at most. The least recently used one is forgotten.
+/// The number of pools to keep. The least recently used one is forgotten.
 const MOST: usize = 16;
 
-/// A pool that memory was exported of.
+/// A pool whose memory was exported.
 pub(super) struct Pool {
-    /// The driver's.
+    /// The driver's handle.
     handle: u64,
-    /// Made while memory of it was certain to be there.
+    /// Created while memory of the pool certainly existed.
     descriptor: OwnedFd,
-    /// The allocation in it that was named last.
+    /// The most recently exported allocation of the pool.
     witness: Piece,
     told: AHashSet<u32>,
     used: u64,
 }
 
 impl State {
-    /// The number of the pool that has this handle and that `piece` is allocated in. Of the pools that are known, those
-    /// that nothing is left of were just forgotten.
+    /// Returns the number of the pool that has this handle and contains `piece`. The caller has just forgotten known
+    /// pools without any allocation.
     pub(super) fn pool(
         &mut self,
         platform: &Platform,
@@ -61,7 +61,7 @@ impl State {
         Some(self.numbers)
     }
 
-    /// Has a process know of memory in a pool.
+    /// Records that a process has exports of memory in a pool.
     pub(super) fn tell_pool(&mut self, number: u64, piece: Piece, peer: u32) {
         if let Some(pool) = self.pools.get_mut(&number) {
             pool.witness = piece;
@@ -70,11 +70,11 @@ impl State {
         }
     }
 
-    /// Answers a peer that asks for a pool.
+    /// Answers a peer's request for a pool.
     pub(super) fn give_pool(&self, number: u64, peer: u32) -> Answer {
         let Some(pool) = self.pools.get(&number).filter(|pool| pool.told.contains(&peer)) else { return Answer::Gone };
         match pool.descriptor.try_clone() {
-            Ok(descriptor) => Answer::Given(vec![Given { descriptor, len: 0 }]),
+            Ok(descriptor) => Answer::Descriptors(vec![PieceDescriptor { descriptor, len: 0 }]),
             // This process has no room for one more descriptor.
             Err(_) => Answer::Gone,
         }

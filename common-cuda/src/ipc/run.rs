@@ -1,6 +1,6 @@
-//! Runs: pieces of physical memory, mapped side by side, that a buffer lies in several of (`PyTorch`'s expandable segments).
+//! Runs: adjacent pieces of physical memory that one buffer spans (`PyTorch`'s expandable segments).
 //!
-//! An export of a run covers the pieces of one buffer, and serves every later buffer within it. A later message names
+//! An export of a run covers the pieces of one buffer, and serves every later buffer within it. A later message uses
 //! the run only if the pieces of its own buffer still have the same ids. Other pieces of the run may be unmapped; later
 //! messages that use them detect that.
 
@@ -45,7 +45,7 @@ impl State {
         known.exported.is_some().then_some(known)
     }
 
-    /// The number of a run that holds the addresses, and still does.
+    /// Returns the number of a run that contains the addresses, if their pieces are unchanged.
     fn known_run(&self, platform: &Platform, addresses: &Range<u64>) -> Option<u64> {
         let holds = |known: &&Known| {
             known.exported.is_some_and(|exported| {
@@ -82,7 +82,7 @@ fn pieces(platform: &Platform, at: &Location, addresses: &Range<u64>) -> Option<
         let address = std::ptr::with_exposed_provenance(next as usize);
         let (base, len) = platform.allocation_at(at, address)?;
         let (base, len, buffer_id) = (base as u64, len as u64, platform.buffer_id(address)?);
-        // The first may begin before.
+        // The first piece may begin before the addresses.
         let begins = if pieces.is_empty() { base <= next } else { base == next };
         next = base.checked_add(len).filter(|end| begins && *end > next)?;
         pieces.push(Piece { base, len, buffer_id });

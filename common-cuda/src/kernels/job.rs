@@ -1,8 +1,9 @@
-//! The words by which the host and a job agree whether it copies.
+//! The words by which the host and a job agree on whether the job copies.
 //!
-//! A job says that it has started, and then looks whether it is revoked; [`Job::revoke`] says that it is, and then the
-//! host looks whether it has started. With a full fence between each pair at least one side sees the other: a job that
-//! the host does not find started copies nothing, and one that it does find so is waited for.
+//! A job first stores that it has started, and then checks whether it is revoked. [`Job::revoke`] first stores that the
+//! job is revoked, and then checks whether it has started. With a full fence between each pair at least one side sees
+//! the other's word. So a job that the host finds not started copies nothing, and the host waits for a job that it
+//! finds started.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -11,24 +12,24 @@ use std::time::{Duration, Instant};
 use crate::driver::{Driver, Failure};
 use crate::memory::HostWords;
 
-/// Jobs that may be under way, revoked ones included, and which words of a job are what, as in kernels/copy.cu.
+/// The number of jobs under way, including revoked ones, and the offsets of a job's words, as in kernels/copy.cu.
 const JOBS: usize = 128;
 const REVOKED: usize = 0;
 const STARTED: usize = 16;
 const ENDED: usize = 32;
-/// Words between two jobs.
+/// The number of words between two jobs.
 const WORDS: usize = 64;
 
 /// The words of all jobs of a context.
 pub(super) struct Words {
-    /// Kept by operations, which keep the context, and it keeps this.
+    /// Operations keep the context alive, and it keeps this memory.
     memory: HostWords,
     free: Vec<usize>,
-    /// The latest job of each place.
+    /// The latest job of each slot.
     numbers: Vec<u32>,
-    /// Places and numbers of jobs that were launched, in the stream's order. Those in front may have ended.
+    /// Slots and numbers of launched jobs, in the stream's order. The first ones may have ended.
     line: VecDeque<(usize, u32)>,
-    /// When the first of the line was found to be that.
+    /// When the first job of the queue was found to be the first.
     first_since: Instant,
 }
 
@@ -46,13 +47,13 @@ impl Words {
         })
     }
 
-    /// A word of a place, from the first of this number on.
+    /// Returns a word of a slot, counted from the first of this number.
     fn word(&self, place: usize, word: usize) -> *mut AtomicU32 {
         // SAFETY: a word of one of the places, which lie within the memory.
         unsafe { self.memory.address::<AtomicU32>().add(place * WORDS + word) }
     }
 
-    /// Takes the words of a job; `None` if too many jobs are under way.
+    /// Takes the words of a job. Returns `None` if too many jobs are under way.
     pub(super) fn job(&mut self) -> Option<Job> {
         let place = self.free.pop()?;
         let words = self.word(place, 0);
@@ -62,7 +63,7 @@ impl Words {
         Some(Job { words, device, place, number })
     }
 
-    /// A job is in the stream.
+    /// Records that a job is in the stream.
     pub(super) fn launched(&mut self, job: &Job) {
         self.advance();
         if self.line.is_empty() {
@@ -71,8 +72,8 @@ impl Words {
         self.line.push_back((job.place, job.number));
     }
 
-    /// Checks whether the first job that has not ended has waited that long for room on the device. Jobs behind it wait
-    /// for its end, whether or not there is room.
+    /// Checks whether the first unfinished job has waited this long for room on the device. Jobs behind it wait for its
+    /// end, with or without room.
     pub(super) fn stalled(&mut self, patience: Duration) -> bool {
         self.advance();
         let waits = self.line.front().is_some_and(|&(place, number)| !self.says(place, STARTED, number));
@@ -94,12 +95,12 @@ impl Words {
         unsafe { &*self.word(place, word) }.load(Ordering::SeqCst) == number
     }
 
-    /// Takes back the words of a job that has ended, or was never launched.
+    /// Releases the words of a job that has ended or was never launched.
     pub(super) fn give_back(&mut self, job: Job) {
         self.free.push(job.place);
     }
 
-    /// Lets the driver forget them in their context, which is current and in which no job is.
+    /// Unregisters the words in their context. The context is current, and no job is in it.
     pub(super) fn destroy(&self, driver: &dyn Driver) {
         self.memory.destroy(driver);
     }
@@ -123,17 +124,17 @@ impl Job {
         unsafe { &*self.words.add(word) }.load(Ordering::SeqCst) == self.number
     }
 
-    /// Checks whether it no longer touches any memory. If it was not revoked, everything is copied.
+    /// Checks whether the job no longer accesses memory. If it was not revoked, everything is copied.
     pub(super) fn ended(&self) -> bool {
         self.says(ENDED)
     }
 
-    /// Checks whether it still waits for room on its device.
+    /// Checks whether the job still waits for room on its device.
     pub(super) fn waits(&self) -> bool {
         !self.says(STARTED)
     }
 
-    /// From now on it copies nothing if it has not started. It may have: [`quiet`](Self::quiet).
+    /// Revokes the job: it copies nothing unless it has started already. See [`quiet`](Self::quiet).
     pub(super) fn revoke(&self) {
         // SAFETY: as above; the host alone writes this word.
         unsafe { &*self.words.add(REVOKED) }.store(self.number, Ordering::SeqCst);
@@ -146,10 +147,10 @@ impl Job {
     }
 }
 
-/// Threads of a block of every kernel that runs as a job.
+/// Threads in a block of every job's kernel.
 pub(super) const THREADS: u32 = 512;
 
-/// The kernel's description of its job: the address of the words, the number and the place.
+/// The kernel's description of its job: the address of the words, the number and the slot.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Name {
@@ -169,7 +170,7 @@ impl Name {
 /// Numbers of jobs, one sequence for all contexts.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// A number that no job whose words still lie somewhere has; never 0.
+/// Returns a number that no job with allocated words has; never 0.
 fn next_number() -> u32 {
     loop {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed) as u32;

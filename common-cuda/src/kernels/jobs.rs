@@ -1,4 +1,4 @@
-//! The part of an operation that kernels do.
+//! The part of an operation that kernels execute.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::driver::{Event, Failure, Stream};
 use crate::order::{DefaultStream, destroy_event};
 
-/// After so long without a sign of a job, and each time after twice as long, the driver is asked whether it failed.
+/// The driver is asked whether a job failed after this time without progress, and then after twice as long each time.
 const SILENCE: Duration = Duration::from_millis(1);
 
 /// The jobs of one operation.
@@ -19,13 +19,14 @@ pub(crate) struct Jobs {
     launched: Option<Instant>,
     asked: Duration,
     revoked: bool,
-    /// The event in the default stream for which they wait. Copy engines that take over their work wait for it, too.
+    /// The event in the default stream for which the jobs wait. Copy engines that replace them wait for it, too.
     order: Option<Event>,
     ordered: bool,
 }
 
 impl Jobs {
-    /// Launches one; false if that is impossible now. With `after`, all of them wait for the default stream's work. The
+    /// Launches a job. Returns false if that is impossible now. With `after`, all jobs wait for the default stream's
+    /// work. The context is current.
     /// context is current.
     pub(crate) fn launch(
         &mut self,
@@ -56,7 +57,7 @@ impl Jobs {
         self.order(context, stream)
     }
 
-    /// Has a stream wait for what the jobs wait for. The context is current.
+    /// Makes a stream wait for what the jobs wait for. The context is current.
     pub(crate) fn order(&self, context: &Context, stream: &Stream) -> Result<(), Failure> {
         match self.order.as_ref().filter(|_| self.ordered) {
             Some(event) => context.driver.wait(stream, event),
@@ -64,13 +65,13 @@ impl Jobs {
         }
     }
 
-    /// Checks whether there are none.
+    /// Checks whether there are no jobs.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.launched.is_none()
     }
 
-    /// Checks whether none of them touches memory any more.
+    /// Checks whether none of the jobs accesses memory any more.
     pub(crate) fn look(&mut self, context: &Context, kernels: &Kernels) -> Result<bool, Failure> {
         let revoked = self.revoked;
         for job in self.running.extract_if(.., |job| if revoked { job.quiet() } else { job.ended() }) {
@@ -88,13 +89,13 @@ impl Jobs {
         Ok(false)
     }
 
-    /// Checks whether one has waited for room for too long.
+    /// Checks whether a job has waited for room for too long.
     pub(crate) fn are_late(&self, kernels: &Kernels, patience: Duration) -> bool {
         let late = self.launched.is_some_and(|launched| launched.elapsed() > patience);
         late && !self.revoked && self.running.iter().any(Job::waits) && kernels.stalled(patience)
     }
 
-    /// From now on nothing more is begun.
+    /// Revokes the jobs.
     pub(crate) fn revoke(&mut self) {
         self.revoked = true;
         for job in &self.running {
@@ -102,7 +103,7 @@ impl Jobs {
         }
     }
 
-    /// Revokes them and waits until they touch no memory, which belongs to the caller after a failure.
+    /// Revokes the jobs and waits until they access no memory, which belongs to the caller after a failure.
     pub(crate) fn withdraw(&mut self, context: &Context, kernels: &Kernels) {
         self.revoke();
         // Jobs that failed, as the driver reports, give no more signs.
@@ -115,7 +116,7 @@ impl Jobs {
         *self = Jobs { order: self.order.take(), ..Jobs::default() };
     }
 
-    /// Destroys what it holds; the context is current.
+    /// Destroys the event. The context is current.
     pub(crate) fn destroy(&mut self, context: &Context) {
         if let Some(event) = self.order.take() {
             destroy_event(context, event);

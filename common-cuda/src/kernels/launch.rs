@@ -6,7 +6,7 @@ use super::job::{Job, Name, THREADS};
 use super::packed::Packed;
 use crate::strided::{MAX_STRIDED_DIMENSIONS, Strided};
 
-/// Threads of a block that copy a tile together, and bytes of a tile.
+/// The number of threads that copy a tile together, and the bytes of a tile.
 const LANES: u32 = 32;
 const TILE: u64 = 4096;
 /// The largest number of plain copies in one job.
@@ -39,7 +39,7 @@ impl Pieces {
         Pieces { job: Name::NONE, tiles: 0, count: 0, pieces: [none; MOST_PIECES] }
     }
 
-    /// Adds a copy; false if there is no room.
+    /// Adds a copy. Returns false if there is no room.
     pub(crate) fn push(&mut self, to: *mut u8, from: *const u8, len: u64) -> bool {
         let Some(piece) = self.pieces.get_mut(self.count as usize) else { return false };
         *piece = Piece { to: to as u64, from: from as u64, len, tile: self.tiles };
@@ -77,7 +77,7 @@ impl Strides {
         Strides { job: Name::NONE, elements: 0, width: 1, to: side, from: side }
     };
 
-    /// The first `len` bytes of both sides; none if the kernel does not count so far.
+    /// Describes the first `len` bytes of both sides. Returns `None` if a count exceeds the kernel's range.
     pub(crate) fn new(to: (*mut u8, &Strided), from: (*const u8, &Strided), len: u64) -> Option<Strides> {
         let (to, from) = ((to.0 as u64, to.1.simplified()), (from.0 as u64, from.1.simplified()));
         let width = width(to, from, len);
@@ -100,7 +100,7 @@ impl Strides {
     }
 }
 
-/// The largest element that both sides are made of.
+/// Returns the largest element that divides both sides.
 fn width(to: (u64, Strided), from: (u64, Strided), len: u64) -> u64 {
     let mut bits = 16 | len;
     for (address, side) in [to, from] {
@@ -130,18 +130,19 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// As many blocks of threads as serve it, on a device that runs one on each of so many.
+    /// Returns the number of thread blocks for the work, on a device that runs one on each of this many
+    /// multiprocessors.
     pub(super) fn blocks(&mut self, multiprocessors: u32) -> u32 {
         let wanted = match self {
             Work::Packed(packed) => return packed.divide(multiprocessors),
-            // A group for each tile, but blocks that are not all of them full spread over more of the device.
+            // One group for each tile. Partly filled blocks spread over more of the device.
             Work::Pieces(pieces) => pieces.tiles.div_ceil(u64::from(THREADS / LANES) / 2),
             Work::Strided(strides) => u64::from(strides.elements.div_ceil(THREADS)),
         };
         wanted.clamp(1, u64::from(multiprocessors)) as u32
     }
 
-    /// The kernel that does it for a job, and its argument.
+    /// Returns the kernel for a job, and its argument.
     pub(super) fn for_job(&mut self, job: &Job) -> (Kernel, *mut c_void) {
         match self {
             Work::Pieces(pieces) => {

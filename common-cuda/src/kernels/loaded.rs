@@ -1,4 +1,4 @@
-//! The kernels of one context: loaded, launched, unloaded.
+//! The kernels of one context: loading, launching, unloading.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -14,41 +14,42 @@ use crate::context::Context;
 use crate::driver::{Driver, Failure, Function, Image, Module, Priority, Stream};
 use crate::order::DefaultStream;
 
-/// Looks at a busy default stream before the kernels are loaded; each next one comes after twice as many chances.
+/// The number of checks that may find the default stream busy before the kernels are loaded. Each check skips twice as
+/// many chances as the one before.
 const LOOKS: u32 = 16;
 
-/// The kernels of a context, if there are any yet.
+/// The kernels of a context, if they are loaded.
 pub(crate) struct Kernels {
     context: Arc<Context>,
     default_stream: Arc<DefaultStream>,
-    /// True if kernels are to be loaded.
+    /// True if kernels should be loaded.
     wanted: bool,
     state: Mutex<State>,
-    /// Chances to load that are let pass.
+    /// The number of chances to skip before the next check.
     pass: AtomicU32,
 }
 
 #[derive(Default)]
 enum State {
-    /// Not loaded; so many looks found the default stream busy.
+    /// Not loaded. This many checks found the default stream busy.
     Waiting(u32),
     #[default]
     Untried,
     Loaded(Box<Loaded>),
-    /// They cannot be.
+    /// They cannot be loaded.
     Off,
 }
 
-/// A loaded module, with the words of its jobs.
+/// A loaded module, and the words of its jobs.
 struct Loaded {
     module: Module,
     functions: [Function; NAMES.len()],
-    /// A separate stream, so that no copy waits behind a job that does not start. It has high priority, so that jobs
-    /// get the room that other kernels leave.
+    /// A separate stream, so that copies never wait behind a job that has not started. It has high priority, so that
+    /// jobs get room before other kernels.
     stream: Stream,
     multiprocessors: u32,
     words: Words,
-    /// Jobs that copy nothing, by which the driver has everything in place for later ones.
+    /// First jobs that copy nothing. They make the driver allocate everything that later jobs need.
     first: Vec<Job>,
     /// Revoked jobs that are still in the stream.
     revoked: Vec<Job>,
@@ -64,14 +65,14 @@ impl Kernels {
         Kernels { context, default_stream, wanted, state: Mutex::default(), pass: AtomicU32::new(0) }
     }
 
-    /// Loads them unless that was tried, if the device is free, or the default stream has just been found `idle`.
-    /// Returns true if they are loaded now and were not before. The context is current.
+    /// Loads the kernels once, if the device is free or the default stream was just found `idle`. Returns true if this
+    /// call loaded them. The context is current.
     #[inline]
     pub(crate) fn load(&self, idle: bool) -> bool {
         self.wanted && !self.tried() && self.look_and_load(idle)
     }
 
-    /// Checks whether they are loaded, or never will be.
+    /// Checks whether they are loaded or never will be.
     pub(crate) fn tried(&self) -> bool {
         self.pass.load(Ordering::Relaxed) == u32::MAX
     }
@@ -115,7 +116,7 @@ impl Kernels {
         matches!(*state, State::Loaded(_))
     }
 
-    /// Checks whether a job launched now would probably run. Makes no driver call.
+    /// Checks whether a job launched now would probably start. Makes no driver call.
     pub(crate) fn ready(&self) -> bool {
         if self.pass.load(Ordering::Relaxed) != u32::MAX {
             return false;
@@ -126,7 +127,7 @@ impl Kernels {
         }
     }
 
-    /// Checks whether no kernel will ever run.
+    /// Checks whether no kernel will ever start.
     pub(crate) fn are_off(&self) -> bool {
         match &*self.state.lock() {
             State::Off => true,
@@ -135,8 +136,8 @@ impl Kernels {
         }
     }
 
-    /// Launches a job; none where that cannot be now. `first` is called with the stream just before. The context is
-    /// current.
+    /// Launches a job. Returns `None` if that is impossible now. Calls `first` with the stream just before. The context
+    /// is current.
     pub(super) fn launch(
         &self,
         work: &mut Work,
@@ -157,13 +158,13 @@ impl Kernels {
         if failure.context_gone() {
             return Err(failure);
         }
-        // If the fault is not the kernels', copy engines fail too.
+        // If the kernels are not at fault, copy engines will fail, too.
         log::info!("copy engines make all copies from now on: {}: {}", failure.call, driver.reason(failure));
         loaded.off = true;
         Ok(None)
     }
 
-    /// Checks whether the first job of the stream has waited that long for room on the device.
+    /// Checks whether the first job of the stream has waited this long for room on the device.
     pub(super) fn stalled(&self, patience: Duration) -> bool {
         match &mut *self.state.lock() {
             State::Loaded(loaded) => loaded.words.stalled(patience),
@@ -171,13 +172,13 @@ impl Kernels {
         }
     }
 
-    /// Checks whether something has gone wrong with the jobs of the stream. The context is current.
+    /// Checks the stream for errors. The context is current.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let State::Loaded(loaded) = &*self.state.lock() else { return Ok(()) };
         self.context.driver.is_idle(&loaded.stream).map(|_| ())
     }
 
-    /// Takes back a job that has ended, or one that was revoked.
+    /// Releases a job that has ended or was revoked.
     pub(super) fn give_back(&self, job: Job) {
         if let State::Loaded(loaded) = &mut *self.state.lock() {
             if job.ended() { loaded.words.give_back(job) } else { loaded.revoked.push(job) }
@@ -186,10 +187,10 @@ impl Kernels {
 }
 
 impl Drop for Kernels {
-    /// Nothing is in their stream but revoked jobs.
+    /// The stream contains only revoked jobs.
     fn drop(&mut self) {
         let State::Loaded(loaded) = std::mem::replace(self.state.get_mut(), State::Off) else { return };
-        // A context that is gone has released its objects.
+        // A destroyed context has released its objects.
         if let Ok(_scope) = self.context.enter() {
             loaded.destroy(self.context.driver);
         }
@@ -225,7 +226,7 @@ impl Loaded {
         }
     }
 
-    /// A driver may load a kernel no earlier than when it is launched.
+    /// A driver may load a kernel as late as its first launch.
     fn launch_first(&mut self, driver: &dyn Driver) -> Result<(), Failure> {
         let nothing =
             [Work::Pieces(Box::new(Pieces::new())), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
@@ -238,7 +239,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Checks whether its first jobs have run, and none that was revoked is in the stream.
+    /// Checks whether the first jobs have run and no revoked job is in the stream.
     fn ready(&mut self) -> bool {
         for jobs in [&mut self.first, &mut self.revoked] {
             for job in jobs.extract_if(.., |job| job.ended()) {
@@ -259,7 +260,7 @@ impl Loaded {
     fn destroy(mut self, driver: &dyn Driver) {
         self.ready();
         if !self.first.is_empty() || !self.revoked.is_empty() {
-            // A revoked job waits for room on the device still, perhaps for ever; it will look at its words then.
+            // A revoked job still waits for room on the device, perhaps forever, and reads its words after that.
             std::mem::forget(self.words);
             return;
         }

@@ -1,12 +1,12 @@
-//! Our kernels in one context: loaded early, launched as revocable jobs.
+//! Cableway's kernels in one context: loaded early, launched as revocable jobs.
 //!
-//! They are loaded when the context's device memory is first seen, not when they are first of use: to load a module
-//! waits for kernels that fill the device, and one of the program's may wait for our message. So they are loaded only
-//! while the default stream has nothing to do, and tried once; whatever is refused (a driver that does not take the
-//! code, memory) leaves the copy engines to do the work, and one line says why.
+//! They are loaded when the context's device memory is first used, not when they are first needed: loading a module
+//! waits for kernels that fill the device, and a kernel of the program may wait for this message. So loading happens
+//! only while the default stream is idle, and is tried once. If the driver refuses (unsuitable code, no memory), copy
+//! engines do the work, and one log line gives the reason.
 //!
-//! A job that has not started after some time, because other kernels fill the device, is revoked (`job`), and its
-//! copies go by copy engine. It stays in the stream until the device has room, and as long nothing more is launched.
+//! If a job has not started after some time, because other kernels fill the device, it is revoked ([`job`]), and copy
+//! engines make its copies. It stays in the stream until the device has room. No other job is launched before that.
 
 mod job;
 mod jobs;

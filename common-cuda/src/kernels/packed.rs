@@ -1,4 +1,4 @@
-//! The arguments of the kernel that packs and unpacks, as in kernels/copy.cu, and when it is worth its launch.
+//! The arguments of the kernel that packs and unpacks, as in kernels/copy.cu, and the decision to launch it.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::strided::MAX_STRIDED_DIMENSIONS;
 
 /// The largest element.
 const WIDEST: u64 = 16;
-/// Packed bytes of a block of threads are multiples of this, so that what neighbours write begins with a line of memory.
+/// The packed bytes of a thread block are a multiple of this, so that each block's writes begin with a cache line.
 const LINE: u64 = 1024;
-/// Fewest packed bytes of a block of threads: an element of eight for each.
+/// The smallest number of packed bytes of a thread block: an element of eight bytes for each thread.
 const SMALLEST_PART: u64 = 4096;
 
-/// A stretch of packed bytes.
+/// A range of packed bytes.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Packed {
@@ -60,14 +60,14 @@ impl Packed {
         unpack: 0,
     };
 
-    /// `len` packed bytes from `position` on, which the device finds at `packed`, and the list's entries at `entries`;
-    /// none if the kernel does not count so far.
+    /// Describes `len` packed bytes from `position` on, at the device address `packed`, with the list's entries at
+    /// `entries`. Returns `None` if a count exceeds the kernel's range.
     pub(crate) fn new(
         (user, spread, entries): (u64, &Spread, u64),
         (position, len, packed): (u64, u64, u64),
         unpack: bool,
     ) -> Option<Packed> {
-        // The largest count of a thread within its part.
+        // The largest count of one thread within its part.
         const FURTHEST: u64 = 1 << 31;
         let end = position.checked_add(len).filter(|_| len < FURTHEST)?;
         let start = Packed { packed, first: position, end, unpack: unpack.into(), ..Packed::NOTHING };
@@ -101,7 +101,8 @@ impl Packed {
         Some(packing)
     }
 
-    /// The largest element that blocks, distances and both sides' addresses allow, wherever the stretch begins and ends.
+    /// Returns the largest element that blocks, distances and the addresses of both sides allow, wherever the range
+    /// begins and ends.
     fn widest(&self) -> u32 {
         let mut bits = WIDEST | self.user | self.packed.wrapping_sub(self.first);
         if self.entries == 0 {
@@ -114,12 +115,12 @@ impl Packed {
         1 << bits.trailing_zeros()
     }
 
-    /// Divides the work among at most so many blocks of threads; returns how many.
+    /// Divides the work among at most this many thread blocks. Returns their number.
     pub(super) fn divide(&mut self, most: u32) -> u32 {
-        // Parts are counted from where an element of any size begins.
+        // Parts are counted from a position that every element size divides.
         let len = self.end - (self.first & !(WIDEST - 1));
         self.part = len.div_ceil(most.into()).next_multiple_of(LINE).max(SMALLEST_PART);
-        // As many at a time as there are in a part, if they are of average length.
+        // As many elements at a time as a part has at average length.
         let average = (self.size / u64::from(self.blocks)).max(self.uniform).max(1);
         self.batch = (self.part.div_ceil(average) + 1).min(THREADS.into()) as u32;
         len.div_ceil(self.part).max(1) as u32
@@ -128,8 +129,8 @@ impl Packed {
 
 /// Checks, by the device's measurements, whether a kernel with this extra latency packs faster than copy engines.
 ///
-/// Without measurement the figures of an H200 hold: a driver call takes 1.5 us, and a 2-D copy to host memory
-/// 337 us for 262,144 rows of 8 bytes, but no less than the link for its bytes.
+/// Without measurements the figures of an H200 apply: a driver call takes 1.5 us, and a 2-D copy to host memory 337 us
+/// for 262,144 rows of 8 bytes, but at least the time of its bytes on the link.
 pub(crate) fn is_worth_a_launch(
     work: EngineWork,
     bytes: usize,

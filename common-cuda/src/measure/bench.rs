@@ -1,8 +1,8 @@
-//! A stream for a measurement, its memory, and the time that there is.
+//! The environment of a measurement: its stream, its memory, and its time limit.
 //!
-//! Device memory is made by `cuMemCreate`, which, unlike `cuMemAlloc`, waits for nobody when it is given back; on another
-//! device, too, which needs no context there. Nothing is waited for longer than [`LATE`]: memory that a copy might still
-//! touch is left to the end of the process.
+//! Device memory comes from `cuMemCreate`. Unlike `cuMemAlloc` memory it is freed without waiting, and needs no context
+//! on another device. No wait exceeds [`LATE`]: memory that a copy might still access is not freed before the process
+//! ends.
 
 use std::time::{Duration, Instant};
 
@@ -13,29 +13,29 @@ use crate::driver::{Failure, FailureKind, Piece, Priority, Stream};
 use crate::kernels::{Jobs, Pieces, Work};
 use crate::location::DeviceIndex;
 
-/// After so much of the thread's own time nothing more is begun. Time in which other programs have the processor does not
-/// count: on a busy machine a measurement takes longer, and gives figures all the same.
+/// After this much of the thread's processor time no measurement starts. The time of other programs does not count: on
+/// a busy machine a measurement takes longer, but still gives figures.
 const LIMIT: Duration = Duration::from_millis(250);
-/// A task that takes this much of the thread's own time waits for something, as for [`LIMIT`].
+/// A task that takes this much of the thread's processor time is waiting for something.
 const LATE: Duration = Duration::from_millis(100);
 
 /// Why there is no figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum NoFigure {
     Refused(Failure),
-    /// No time, or no room on the device: another time it may be otherwise.
+    /// There was no time, or no room on the device. Try again later.
     NotNow,
-    /// Figures that make no sense, because something else has disturbed the copies.
-    Senseless,
+    /// The figures are implausible, because something disturbed the copies.
+    Implausible,
 }
 
-impl From<Failure> for Ended {
+impl From<Failure> for NoFigure {
     fn from(failure: Failure) -> Self {
-        Ended::Refused(failure)
+        NoFigure::Refused(failure)
     }
 }
 
-/// A stream, and the time that there is.
+/// The stream and time limit of a measurement.
 pub(super) struct Bench<'w> {
     pub(super) workspace: &'w Workspace,
     device: DeviceIndex,
@@ -58,22 +58,22 @@ impl<'w> Bench<'w> {
     }
 
     /// Returns the state of a row without a figure.
-    pub(super) fn row<T>(&self, ended: Ended) -> Known<T> {
+    pub(super) fn row<T>(&self, ended: NoFigure) -> Known<T> {
         match ended {
-            Ended::Refused(failure) if failure.is_permanent() => {
+            NoFigure::Refused(failure) if failure.is_permanent() => {
                 log::debug!("no figure: {}: {}", failure.call, self.workspace.context.driver.reason(failure));
                 Known::Refused
             }
-            Ended::Refused(_) | Ended::NotNow | Ended::Senseless => Known::Nothing,
+            NoFigure::Refused(_) | NoFigure::NotNow | NoFigure::Implausible => Known::Nothing,
         }
     }
 
-    /// The shortest time from the call until the stream has nothing left to do.
+    /// Returns the shortest time from the call until the stream is idle.
     pub(super) fn fastest(
         &self,
         times: usize,
         mut issue: impl FnMut() -> Result<(), Failure>,
-    ) -> Result<Duration, Ended> {
+    ) -> Result<Duration, NoFigure> {
         let mut fastest = Duration::MAX;
         for _ in 0..times {
             self.go_on()?;
@@ -81,7 +81,7 @@ impl<'w> Bench<'w> {
             issue()?;
             while !self.is_idle()? {
                 if wait.is_late() {
-                    return Err(Ended::NotNow);
+                    return Err(NoFigure::NotNow);
                 }
                 std::hint::spin_loop();
             }
@@ -90,23 +90,23 @@ impl<'w> Bench<'w> {
         Ok(fastest)
     }
 
-    /// The shortest time that a kernel takes for copies.
-    pub(super) fn kernel(&self, times: usize, copies: &[Piece]) -> Result<Duration, Ended> {
+    /// Returns the shortest time that a kernel takes for copies.
+    pub(super) fn kernel(&self, times: usize, copies: &[Piece]) -> Result<Duration, NoFigure> {
         let Workspace { context, kernels, default_stream, .. } = self.workspace;
         // Loading waits for kernels that fill the device, and such a kernel may wait for a message.
         if !kernels.tried() && default_stream.is_quiet()? {
             self.workspace.load_kernels(true);
         }
         if kernels.are_off() {
-            return Err(Ended::Refused(Failure::found("load_module", FailureKind::NotSupported)));
+            return Err(NoFigure::Refused(Failure::found("load_module", FailureKind::NotSupported)));
         }
         let mut fastest = Duration::MAX;
         for _ in 0..times {
-            // The first jobs of a context may be running still.
+            // The first jobs of a context may still run.
             let wait = Wait::begin();
             while !kernels.ready() {
                 if wait.is_late() || !kernels.tried() {
-                    return Err(Ended::NotNow);
+                    return Err(NoFigure::NotNow);
                 }
                 std::thread::yield_now();
             }
@@ -117,7 +117,7 @@ impl<'w> Bench<'w> {
             }
             let (mut jobs, wait) = (Jobs::default(), Wait::begin());
             if !jobs.launch(context, kernels, &mut Work::Pieces(work), None)? {
-                return Err(Ended::NotNow);
+                return Err(NoFigure::NotNow);
             }
             loop {
                 match jobs.look(context, kernels) {
@@ -125,7 +125,7 @@ impl<'w> Bench<'w> {
                     Ok(false) if !wait.is_late() => std::hint::spin_loop(),
                     failed => {
                         jobs.withdraw(context, kernels);
-                        return Err(failed.map_or_else(Ended::Refused, |_| Ended::NotNow));
+                        return Err(failed.map_or_else(NoFigure::Refused, |_| NoFigure::NotNow));
                     }
                 }
             }
@@ -134,17 +134,21 @@ impl<'w> Bench<'w> {
         Ok(fastest)
     }
 
-    fn go_on(&self) -> Result<(), Ended> {
-        if own_time().saturating_sub(self.begun) > LIMIT || self.halt.is_halted() { Err(Ended::NotNow) } else { Ok(()) }
+    fn go_on(&self) -> Result<(), NoFigure> {
+        if own_time().saturating_sub(self.begun) > LIMIT || self.halt.is_halted() {
+            Err(NoFigure::NotNow)
+        } else {
+            Ok(())
+        }
     }
 
     fn is_idle(&self) -> Result<bool, Failure> {
-        // The device may be reset meanwhile, and the stream with it.
+        // The device, and with it the stream, may be reset meanwhile.
         self.workspace.context.check_alive()?;
         self.workspace.context.driver.is_idle(self.stream()?)
     }
 
-    /// Waits briefly, and returns whether the work of the measurement is done.
+    /// Waits briefly. Returns whether the measurement's work is done.
     fn is_over(&self) -> bool {
         let wait = Wait::begin();
         while !wait.is_late() {
@@ -157,8 +161,8 @@ impl<'w> Bench<'w> {
         false
     }
 
-    /// So many bytes and a few more on a device, which the bench's device reaches.
-    pub(super) fn device_memory(&self, on: DeviceIndex, bytes: usize) -> Result<Lent<'_, 'w>, Ended> {
+    /// Allocates at least this many bytes on a device, accessible by the bench's device.
+    pub(super) fn device_memory(&self, on: DeviceIndex, bytes: usize) -> Result<BenchMemory<'_, 'w>, NoFigure> {
         self.go_on()?;
         let driver = self.workspace.context.driver;
         let len = bytes.next_multiple_of(driver.granularity(on)?);
@@ -167,18 +171,18 @@ impl<'w> Bench<'w> {
             // SAFETY: just reserved, and nothing is mapped there.
             let _ = unsafe { driver.unmap(address, 0, len) };
         })?;
-        Ok(Lent { bench: self, address, len, on_host: false })
+        Ok(BenchMemory { bench: self, address, len, on_host: false })
     }
 
-    /// So many bytes of host memory that the driver knows.
-    pub(super) fn host_memory(&self, bytes: usize) -> Result<Lent<'_, 'w>, Ended> {
+    /// Allocates this many bytes of registered host memory.
+    pub(super) fn host_memory(&self, bytes: usize) -> Result<BenchMemory<'_, 'w>, NoFigure> {
         self.go_on()?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if memory == libc::MAP_FAILED {
-            return Err(Ended::NotNow);
+            return Err(NoFigure::NotNow);
         }
         // SAFETY: this value owns the memory, which stays mapped until it is unregistered.
         let registered = unsafe { self.workspace.context.driver.register_host(memory.cast(), bytes) };
@@ -187,7 +191,7 @@ impl<'w> Bench<'w> {
             unsafe { libc::munmap(memory, bytes) };
             return Err(failure.into());
         }
-        Ok(Lent { bench: self, address: memory.expose_provenance() as u64, len: bytes, on_host: true })
+        Ok(BenchMemory { bench: self, address: memory.expose_provenance() as u64, len: bytes, on_host: true })
     }
 }
 
@@ -202,14 +206,14 @@ impl Drop for Bench<'_> {
 }
 
 /// Memory of a measurement.
-pub(super) struct Lent<'b, 'w> {
+pub(super) struct BenchMemory<'b, 'w> {
     bench: &'b Bench<'w>,
     pub(super) address: u64,
     len: usize,
     on_host: bool,
 }
 
-impl Drop for Lent<'_, '_> {
+impl Drop for BenchMemory<'_, '_> {
     fn drop(&mut self) {
         if !self.bench.is_over() {
             log::debug!("a measured copy has not ended; its memory is not freed");

@@ -4,7 +4,7 @@ use crate::costs::text::Key;
 use crate::driver::{Driver, Failure};
 use crate::location::DeviceIndex;
 
-/// Returns the present key of a device. Fails for a device without identity, as on drivers before 11.4.
+/// Returns the present key of a device. Fails for a device without an identity, as with drivers before 11.4.
 pub(super) fn of(driver: &dyn Driver, device: DeviceIndex) -> Result<Key, Failure> {
     let uuid = driver.uuid(device)?;
     let facts = driver.device_facts(device)?;

@@ -30,20 +30,20 @@ use crate::location::DeviceIndex;
 
 /// The time to wait for an idle default stream and for measurements by other processes before this process gives up.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// From one question to the next at first, then twice as long each time.
+/// The interval between two checks. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Sees to it that costs become known.
+/// Reads and measures costs.
 pub(crate) struct Keeper {
     pub(crate) costs: Arc<Costs>,
     source: CostSource,
     /// `None` if costs are not kept.
     folder: Option<Folder>,
-    /// The parameter names it.
+    /// True if the parameter names the folder.
     folder_named: bool,
     kernels: bool,
-    /// Devices that were met, a bit each.
+    /// The devices that were used, one bit each.
     met: AtomicU32,
     halt: Arc<Halt>,
     threads: Mutex<Vec<(u32, JoinHandle<()>)>>,
@@ -63,18 +63,18 @@ impl Keeper {
         }
     }
 
-    /// The folder to look in; else why there is none to look in.
+    /// Returns the folder to search, or the reason why there is none.
     fn folder(&self, driver: &dyn Driver) -> Result<&Folder, &'static str> {
         match &self.folder {
             _ if self.source == CostSource::Default => Err("device_costs=default"),
             None => Err("neither device_costs_folder, XDG_CACHE_HOME nor HOME names a place for them"),
-            // Its figures are no device's, and have no place among a user's own.
+            // The figures describe no real device, and do not belong into a user's folder.
             Some(_) if driver.library().simulated && !self.folder_named => Err("the driver is a simulated one"),
             Some(folder) => Ok(folder),
         }
     }
 
-    /// A context of a device is seen for the first time.
+    /// Handles the first use of a context of a device.
     pub(crate) fn met(&self, queue: &Arc<CopyQueue>) {
         let context = &queue.workspace.context;
         let driver = context.driver;
@@ -89,7 +89,7 @@ impl Keeper {
         let found = folder.read(&key).map(|content| content.costs);
         let no_more = self.source == CostSource::Cached || self.halt.is_halted();
         let all = found.as_ref().is_some_and(|costs| self.is_all(&key, costs));
-        // Another context a program may destroy while the thread is within a call.
+        // The program may destroy any other context while the thread is within a call.
         let retained = if no_more || all { None } else { Primary::if_it_is(driver, device, context.id) };
         let Some(retained) = retained else {
             self.costs.set(device, found.unwrap_or_default());
@@ -133,21 +133,21 @@ impl Keeper {
             }
             Err(reason) => CostOrigin::Default(reason.to_owned()),
         };
-        // Only this process knows which operations were refused here.
+        // Only this process knows which operations the driver refused here.
         CostReport { device, origin, costs: self.costs.of(device).cloned().unwrap_or_default() }
     }
 
-    /// Waits until everything that is being measured is known, or given up.
+    /// Waits until all measurements are complete or have been given up.
     pub(crate) fn settle(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         let own = std::process::id();
-        // A child has none of its parent's threads.
+        // A child process has none of its parent's threads.
         for (_, thread) in threads.into_iter().filter(|(process, _)| *process == own) {
             let _ = thread.join();
         }
     }
 
-    /// Ends what is under way.
+    /// Stops measurements that are in progress.
     pub(crate) fn stop(&self) {
         self.halt.halt();
         self.settle();
@@ -174,9 +174,9 @@ fn is_all(key: &Key, costs: &DeviceCosts, kernels: bool) -> bool {
     alone && (many || key.peers.is_empty()) && key.peers.iter().all(|(uuid, _)| settled(*uuid))
 }
 
-/// The work of the thread.
+/// The task of the thread.
 struct Work {
-    /// A primary one, and what keeps it there.
+    /// A primary context, and the reference that keeps it active.
     queue: Arc<CopyQueue>,
     _retained: Primary,
     device: DeviceIndex,
@@ -208,14 +208,14 @@ impl Work {
         None
     }
 
-    /// Returns `None` if it is to be tried again.
+    /// Returns `None` if it should be tried again.
     fn try_once(&self, halt: &Halt) -> Result<Option<DeviceCosts>, String> {
         if !self.is_quiet()? {
             return Ok(None);
         }
         let refused = |error: std::io::Error| format!("{}: {error}", self.folder.file(&self.key).display());
         let Some(lock) = self.folder.try_lock().map_err(refused)? else { return Ok(None) };
-        // The last holder of the lock may have written the file just now.
+        // The last holder of the lock may have just written the file.
         let kept = self.folder.read(&self.key);
         if let Some(content) = kept.as_ref().filter(|content| is_all(&self.key, &content.costs, self.kernels)) {
             return Ok(Some(content.costs.clone()));

@@ -1,9 +1,9 @@
-//! The measurement: copies of a few bytes and of a few million in a stream of its own, each timed from the call until its
-//! end is seen, of which the fastest counts, because whatever else goes on only makes copies slower.
+//! The measurement. It makes copies of a few bytes and of a few million bytes in its own stream, and times each from
+//! the call until its end is detected. The fastest counts, because other work on the machine only makes copies slower.
 
 use std::time::Duration;
 
-use super::bench::{Bench, Ended};
+use super::bench::{Bench, NoFigure};
 use super::halt::Halt;
 use crate::copies::{Workspace, issue};
 use crate::copy::Direction;
@@ -12,23 +12,23 @@ use crate::costs::{CopyCost, DeviceCosts, Known, PeerCosts};
 use crate::driver::Piece;
 use crate::location::DeviceIndex;
 
-/// A copy that takes its latency, and those that take the time of their bytes as well.
+/// The sizes of copies for the latency and for the rate.
 const FEW: usize = 8;
 const MANY_TO_HOST: usize = 4 << 20;
 const MANY: usize = 8 << 20;
 /// Copies of each kind.
 const FEW_TIMES: usize = 20;
 const MANY_TIMES: usize = 4;
-/// Times that a row is measured whose figures make no sense, as on a busy machine.
+/// The number of attempts for a row with implausible figures, as on a busy machine.
 const TRIES: usize = 5;
-/// Copies that are handed over together.
+/// The number of copies that are issued together.
 const TOGETHER: usize = 8;
 /// Short rows of a 2-D copy, their length, and their distance on the device.
 const ROWS: usize = 4096;
 const ROW: usize = 8;
 const ROW_DISTANCE: usize = 32;
 
-/// Measures the rows that are not known yet and can be measured.
+/// Measures the rows that are unknown and can be measured.
 pub(super) fn measure(
     workspace: &Workspace,
     device: DeviceIndex,
@@ -60,18 +60,18 @@ pub(super) fn measure(
 struct Rows<'b, 'c> {
     bench: &'b Bench<'c>,
     /// Memory of the device.
-    own: Result<u64, Ended>,
+    own: Result<u64, NoFigure>,
 }
 
 impl Rows<'_, '_> {
-    /// Fills in a row that was not measured yet.
-    fn fill<T: Copy>(&self, row: &mut Known<T>, measure: impl Fn() -> Result<T, Ended>) {
+    /// Fills in an unknown row.
+    fn fill<T: Copy>(&self, row: &mut Known<T>, measure: impl Fn() -> Result<T, NoFigure>) {
         if row.is_settled() {
             return;
         }
         let mut figure = measure();
         for _ in 1..TRIES {
-            if !matches!(figure, Err(Ended::Senseless)) {
+            if !matches!(figure, Err(NoFigure::Implausible)) {
                 break;
             }
             figure = measure();
@@ -95,10 +95,10 @@ impl Rows<'_, '_> {
             each_more(to_host(&pieces[..1])?, to_host(&pieces)?)
         });
         self.fill(&mut costs.rows_per_second, || {
-            let [one] = pieces((address()?, self.own?), 1, ROW)[..] else { return Err(Ended::NotNow) };
+            let [one] = pieces((address()?, self.own?), 1, ROW)[..] else { return Err(NoFigure::NotNow) };
             let rows = Piece { src_pitch: ROW_DISTANCE, rows: ROWS, ..one };
             let more = to_host(&[rows])?.saturating_sub(to_host(&[one])?);
-            text::sane_rows((ROWS - 1) as f64 / more.as_secs_f64()).ok_or(Ended::Senseless)
+            text::sane_rows((ROWS - 1) as f64 / more.as_secs_f64()).ok_or(NoFigure::Implausible)
         });
     }
 
@@ -123,7 +123,7 @@ impl Rows<'_, '_> {
             let driver = self.bench.workspace.context.driver;
             let stream = self.bench.stream()?;
             let one = self.copy((address()?, self.own?), FEW, FEW_TIMES)?;
-            // As copies go out: by one call where the driver has it.
+            // As messages issue them: by one call if the driver has it.
             // SAFETY: the bench owns memory of this size and keeps it until the stream is idle.
             let together = || unsafe { driver.copy_together(&pieces, stream) };
             let batch = || together().or_else(|_| self.issue(&pieces, Direction::DeviceToDevice));
@@ -138,10 +138,10 @@ impl Rows<'_, '_> {
         }
     }
 
-    fn index_of(&self, uuid: [u8; 16]) -> Result<DeviceIndex, Ended> {
+    fn index_of(&self, uuid: [u8; 16]) -> Result<DeviceIndex, NoFigure> {
         let driver = self.bench.workspace.context.driver;
         let mut indices = (0_u32..).map(DeviceIndex).map_while(|index| Some((index, driver.uuid(index).ok()?)));
-        indices.find(|(_, found)| *found == uuid).map(|(index, _)| index).ok_or(Ended::NotNow)
+        indices.find(|(_, found)| *found == uuid).map(|(index, _)| index).ok_or(NoFigure::NotNow)
     }
 
     fn issue(&self, pieces: &[Piece], direction: Direction) -> Result<(), crate::driver::Failure> {
@@ -151,17 +151,17 @@ impl Rows<'_, '_> {
     }
 
     /// Measures the cost of copies of so many bytes from one address to another.
-    fn cost(&self, ends: (u64, u64), bytes: usize) -> Result<CopyCost, Ended> {
+    fn cost(&self, ends: (u64, u64), bytes: usize) -> Result<CopyCost, NoFigure> {
         line((FEW, self.copy(ends, FEW, FEW_TIMES)?), (bytes, self.copy(ends, bytes, MANY_TIMES)?))
     }
 
-    fn copy(&self, (to, from): (u64, u64), bytes: usize, times: usize) -> Result<Duration, Ended> {
+    fn copy(&self, (to, from): (u64, u64), bytes: usize, times: usize) -> Result<Duration, NoFigure> {
         let pieces = pieces((to, from), 1, bytes);
         self.bench.fastest(times, || self.issue(&pieces, Direction::DeviceToDevice))
     }
 }
 
-/// Copies of so many bytes each, one behind the other on both sides.
+/// Copies of the same size, adjacent on both sides.
 fn pieces((to, from): (u64, u64), count: usize, bytes: usize) -> Vec<Piece> {
     let piece = |index: usize| {
         let dst = std::ptr::with_exposed_provenance_mut(to as usize + index * bytes);
@@ -171,16 +171,16 @@ fn pieces((to, from): (u64, u64), count: usize, bytes: usize) -> Vec<Piece> {
 }
 
 /// Returns the time of each further copy among [`TOGETHER`].
-fn each_more(one: Duration, all: Duration) -> Result<Duration, Ended> {
+fn each_more(one: Duration, all: Duration) -> Result<Duration, NoFigure> {
     let more = all.saturating_sub(one) / (TOGETHER as u32 - 1);
-    if more.is_zero() { Err(Ended::Senseless) } else { Ok(more) }
+    if more.is_zero() { Err(NoFigure::Implausible) } else { Ok(more) }
 }
 
-/// The line through the times of a few bytes and of many.
-fn line(few: (usize, Duration), many: (usize, Duration)) -> Result<CopyCost, Ended> {
+/// Returns the line through the times of a few bytes and of many.
+fn line(few: (usize, Duration), many: (usize, Duration)) -> Result<CopyCost, NoFigure> {
     let seconds = many.1.saturating_sub(few.1).as_secs_f64();
     let bytes_per_second = (many.0 - few.0) as f64 / seconds;
-    text::sane(CopyCost { latency: few.1, bytes_per_second }).ok_or(Ended::Senseless)
+    text::sane(CopyCost { latency: few.1, bytes_per_second }).ok_or(NoFigure::Implausible)
 }
 
 #[cfg(test)]
@@ -188,15 +188,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_sane_or_none() {
+    fn implausible_figures_are_rejected() {
         let us = Duration::from_micros;
         let cost = line((8, us(7)), (8 << 20, us(29))).unwrap();
         assert_eq!(cost.latency, us(7));
         assert!((380e9..382e9).contains(&cost.bytes_per_second), "{cost:?}");
-        for senseless in [line((8, us(7)), (8 << 20, us(7))), line((8, us(9)), (8 << 20, us(7)))] {
-            assert!(matches!(senseless, Err(Ended::Senseless)));
+        for implausible in [line((8, us(7)), (8 << 20, us(7))), line((8, us(9)), (8 << 20, us(7)))] {
+            assert!(matches!(implausible, Err(NoFigure::Implausible)));
         }
         assert_eq!(each_more(us(7), us(14)).unwrap(), us(1));
-        assert!(matches!(each_more(us(7), us(7)), Err(Ended::Senseless)));
+        assert!(matches!(each_more(us(7), us(7)), Err(NoFigure::Implausible)));
     }
 }

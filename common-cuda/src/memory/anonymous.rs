@@ -3,10 +3,10 @@
 use std::io;
 use std::ptr::NonNull;
 
-/// Maps so many bytes of zeros, which `munmap` gives back.
+/// Maps zeroed memory of this size. Release it by `munmap`.
 ///
-/// Forked children do not get them. Before Linux 5.12 a page that is mapped in a child, too, is replaced by a copy when
-/// this process writes to it, and devices go on with the old one.
+/// Forked children do not inherit it. Before Linux 5.12, when this process writes to a page that a child maps, too, it
+/// gets a copy of the page, but devices continue to use the old one.
 pub(super) fn map(len: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_do_not_get_it() {
+    fn children_do_not_inherit_the_memory() {
         let len = 1 << 16;
         let address = map(len, 0).unwrap();
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();

@@ -1,8 +1,7 @@
-//! Device memory of our own, in parts of any size, for which no call waits until a device is idle.
+//! Device memory of Cableway, divided into parts of any size. No call waits for the device to become idle.
 //!
-//! Addresses are reserved for as much as there may be, and physical memory is mapped there from the first one on, as far as
-//! it was ever of use. So what small parts leave serves a large one. Unlike to free an allocation, to unmap waits for
-//! nobody.
+//! The arena reserves addresses up to its limit, and maps physical memory from the first address on as needed. So the
+//! space of freed small parts can serve a large one. Unlike freeing an allocation, unmapping does not wait.
 
 use std::ops::Range;
 
@@ -20,21 +19,21 @@ pub(super) struct Arena {
     device: DeviceIndex,
     base: u64,
     reserved: usize,
-    /// Bytes from the first on that have memory.
+    /// The number of mapped bytes, from the first address on.
     mapped: usize,
     granularity: usize,
-    /// By which the first piece of memory is known again.
+    /// The id of the first piece of memory.
     id: Option<u64>,
     /// Free ranges, as offsets in bytes.
     free: RangeAllocator<usize>,
 }
 
-/// Bytes of an arena.
+/// The bytes of a part.
 pub(super) type Part = Range<usize>;
 
 impl Arena {
-    /// One that grows to `limit` bytes at most, on the current context's device. Memory is taken in multiples of what the
-    /// driver hands out, so that the last piece may exceed the limit.
+    /// Creates an arena of at most `limit` bytes on the current context's device. It grows in multiples of the driver's
+    /// granularity, so the last piece may exceed the limit.
     pub(super) fn reserve(driver: &'static dyn Driver, limit: usize) -> Result<Arena, Failure> {
         let device = driver.current_device()?;
         let granularity = driver.granularity(device)?;
@@ -44,7 +43,7 @@ impl Arena {
         Ok(Arena { driver, device, base, reserved, mapped: 0, granularity, id: None, free })
     }
 
-    /// Takes so many bytes; `None` if there is no room.
+    /// Takes this many bytes. Returns `None` if there is no room.
     pub(super) fn take(&mut self, len: usize) -> Result<Option<Part>, Failure> {
         let Ok(part) = self.free.allocate_range(len.max(1).next_multiple_of(UNIT)) else { return Ok(None) };
         match self.grow(part.end) {
@@ -77,12 +76,12 @@ impl Arena {
         self.base + part.start as u64
     }
 
-    /// Checks whether its memory still exists, whatever became of the context that used it.
+    /// Checks whether the arena's memory still exists, even after the end of its context.
     pub(super) fn lives(&self) -> bool {
         self.mapped == 0 || self.driver.buffer_id(self.base) == self.id
     }
 
-    /// Releases memory and addresses, unless the context's end has released them. Needs no current context.
+    /// Releases memory and addresses, unless the end of the context has. Needs no current context.
     ///
     /// # Safety
     /// No part is in use.

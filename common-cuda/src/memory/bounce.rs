@@ -1,4 +1,4 @@
-//! Host memory that devices copy from and to at the speed of the link.
+//! Host memory that devices access at the speed of the link.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -11,8 +11,8 @@ use super::registrations::{HostRegistration, Registrar};
 
 /// A bounded pool of host buffers of one size, page-aligned and registered with the driver once a device is in use.
 ///
-/// Clones share one pool. It grows by a few buffers at a time and keeps what it has: memory is given back when the
-/// pool and its last buffer are dropped.
+/// Clones share one pool. It grows by a few buffers at a time. It keeps its memory until the pool and its last buffer
+/// are dropped.
 #[derive(Clone)]
 pub struct BouncePool {
     shared: Arc<Shared>,
@@ -28,7 +28,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     free: Vec<NonNull<u8>>,
-    /// Kept for their mappings and registrations.
+    /// Kept for the mappings and registrations.
     slabs: Vec<Slab>,
     chunks: usize,
 }
@@ -37,25 +37,26 @@ struct State {
 unsafe impl Send for State {}
 
 impl BouncePool {
-    /// A pool of at most `limit` buffers of `chunk` bytes, rounded up to whole pages. Nothing is allocated yet.
+    /// Returns a pool of at most `limit` buffers of `chunk` bytes, rounded up to whole pages. Allocates nothing yet.
     pub(crate) fn with(registrar: Registrar, chunk: usize, limit: usize) -> Self {
         let chunk = chunk.max(1).next_multiple_of(page_size());
         let state = Mutex::new(State::default());
         BouncePool { shared: Arc::new(Shared { registrar, chunk, limit, state }) }
     }
 
-    /// Bytes in a buffer.
+    /// Returns the size of a buffer.
     pub fn chunk_size(&self) -> usize {
         self.shared.chunk
     }
 
-    /// Takes a buffer; `None` if all are taken, or the system has no memory. Its content is undefined but initialised.
+    /// Takes a buffer. Returns `None` if all are in use or the system has no memory. Its content is undefined but
+    /// initialised.
     pub fn take(&self) -> Option<BounceBuffer> {
         let mut state = self.shared.state.lock();
         if state.free.is_empty() {
             self.shared.grow(&mut state);
         }
-        // The buffer used last is likely to be in a cache.
+        // The buffer that was used last is likely to be in a cache.
         let address = state.free.pop()?;
         Some(BounceBuffer { shared: self.shared.clone(), address })
     }
@@ -74,7 +75,7 @@ impl std::fmt::Debug for BouncePool {
 }
 
 impl Shared {
-    /// Adds as many buffers as there are, so that few registrations cover many; at first four.
+    /// Doubles the number of buffers, starting with four, so that few registrations cover many.
     fn grow(&self, state: &mut State) {
         let more = state.chunks.max(4).min(self.limit.saturating_sub(state.chunks));
         let Some(len) = more.checked_mul(self.chunk).filter(|&len| len != 0) else { return };
@@ -88,7 +89,7 @@ impl Shared {
     }
 }
 
-/// One mapping and its registration. Fields drop in this order: unregistered, then unmapped.
+/// One mapping and its registration. The order of the fields matters: unregister first, then unmap.
 struct Slab {
     _registration: HostRegistration,
     mapping: Mapping,
@@ -128,7 +129,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A buffer out of a [`BouncePool`], to which it goes back when dropped.
+/// A buffer of a [`BouncePool`]. Dropping it returns it to the pool.
 pub struct BounceBuffer {
     shared: Arc<Shared>,
     address: NonNull<u8>,

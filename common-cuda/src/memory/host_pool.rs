@@ -1,4 +1,4 @@
-//! Host memory of any size for copies of device buffers: page-aligned, registered with the driver, kept, and bounded.
+//! A pool of host memory of any size for copies of device buffers: page-aligned, registered, reused, and bounded.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use super::anonymous;
 use super::registrations::{HostRegistration, Registrar};
 
-/// Sizes up to this are rounded up to powers of two and kept.
+/// Sizes up to this are rounded up to powers of two and kept for reuse.
 const LARGEST_KEPT: usize = 16 << 20;
-/// Bytes kept for reuse, all sizes together.
+/// The number of bytes kept for reuse, all sizes together.
 const MOST_KEPT: usize = 64 << 20;
 const PAGE: usize = 4096;
 
-/// A pool of host memory, in pieces of any size. Those of up to 16 MiB are kept for reuse, 64 MiB of them at most.
+/// A pool of host memory in pieces of any size. Pieces of up to 16 MiB are kept for reuse, at most 64 MiB in total.
 /// Clones share one pool.
 #[derive(Clone)]
 pub struct HostPool {
@@ -23,7 +23,7 @@ pub struct HostPool {
 
 struct Shared {
     registrar: Registrar,
-    /// Bytes that may be mapped at a time.
+    /// The number of bytes that may be mapped at a time.
     limit: usize,
     state: Mutex<State>,
 }
@@ -41,19 +41,20 @@ impl State {
 }
 
 impl HostPool {
-    /// A pool of at most `limit` bytes, kept ones included; 0: half of the machine's memory. Nothing is allocated yet.
+    /// Returns a pool of at most `limit` bytes, including the kept ones; 0 means half of the machine's memory.
+    /// Allocates nothing yet.
     pub(crate) fn with(registrar: Registrar, limit: usize) -> HostPool {
         let limit = if limit == 0 { half_of_memory() } else { limit };
         HostPool { shared: Arc::new(Shared { registrar, limit, state: Mutex::default() }) }
     }
 
-    /// Bytes that may be out or kept at a time.
+    /// Returns the limit in bytes, for pieces in use and kept ones.
     pub fn limit(&self) -> usize {
         self.shared.limit
     }
 
-    /// Memory of at least `len` bytes, whose content is undefined but initialised; none past the limit, or if the system
-    /// has none.
+    /// Takes memory of at least `len` bytes, whose content is undefined but initialised. Returns `None` beyond the
+    /// limit, or if the system has no memory.
     pub fn take(&self, len: usize) -> Option<HostMemory> {
         let shared = &*self.shared;
         let rounded =
@@ -63,7 +64,7 @@ impl HostPool {
             let mapping = state.kept.swap_remove(index);
             return Some(HostMemory { mapping: Some(mapping), shared: self.shared.clone() });
         }
-        // Memory kept in other sizes is released first.
+        // Release kept memory of other sizes first.
         while state.mapped.saturating_add(rounded) > shared.limit {
             let mapping = state.kept.pop()?;
             state.mapped -= mapping.len;
@@ -85,7 +86,7 @@ impl std::fmt::Debug for HostPool {
     }
 }
 
-/// Memory out of a [`HostPool`], to which it goes back when dropped.
+/// Memory of a [`HostPool`]. Dropping it returns it to the pool.
 pub struct HostMemory {
     /// `None` only during the drop.
     mapping: Option<Mapping>,
@@ -113,7 +114,7 @@ impl Drop for HostMemory {
             state.kept.push(mapping);
         } else {
             state.mapped -= mapping.len;
-            // Unmapping takes its time.
+            // Unmapping takes long, so do it without the lock.
             drop(state);
             drop(mapping);
         }
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_back_and_the_limit_holds() {
+    fn memory_is_reused_within_the_limit() {
         let pool = HostPool::with(Registrar::default(), 4 * PAGE);
         let first = pool.take(1).map(|memory| memory.address());
         assert_eq!(pool.take(PAGE).map(|memory| memory.address()), first, "kept and used again");

@@ -1,12 +1,12 @@
-//! Host memory that devices reach, for words that host and device exchange.
+//! Registered host memory for words that host and device exchange.
 
 use std::ffi::c_void;
 
 use super::anonymous;
 use crate::driver::{Driver, Failure, FailureKind};
 
-/// Zeroes at first. The memory is this process's own: a context that the program destroys does not take it along, so that
-/// the words can be read at any time.
+/// The words are zero at first. The memory belongs to this process: it stays readable when the program destroys the
+/// context.
 pub(crate) struct HostWords {
     memory: *mut c_void,
     len: usize,
@@ -20,7 +20,7 @@ unsafe impl Send for HostWords {}
 unsafe impl Sync for HostWords {}
 
 impl HostWords {
-    /// Makes so many bytes, aligned to a page. The context is current.
+    /// Allocates this many bytes, aligned to a page. The context is current.
     pub(crate) fn new(driver: &dyn Driver, len: usize) -> Result<HostWords, Failure> {
         let memory = anonymous::map(len, libc::MAP_POPULATE);
         let memory = memory.map_err(|_| Failure::found("mmap", FailureKind::OutOfMemory))?.as_ptr().cast();
@@ -39,7 +39,7 @@ impl HostWords {
         self.device
     }
 
-    /// Lets the driver forget them in their context, which is current and in which nothing uses them any more.
+    /// Unregisters the words in their context. The context is current and no longer uses them.
     pub(crate) fn destroy(&self, driver: &dyn Driver) {
         // SAFETY: registered by `new`; no device uses it any more.
         if let Err(failure) = unsafe { driver.unregister_host(self.memory.cast()) } {

@@ -1,8 +1,8 @@
 //! Lists of blocks, copied to the devices whose kernels read them.
 //!
-//! A list is made in host memory, and serves from there. But a kernel takes eight bytes of it for every block: 16 MiB in
-//! blocks of 8 bytes, read and packed on an H200, took 350 us, as long as the list takes over PCIe, and the data 50. So
-//! what is used again is copied to the device, while the kernels go on reading it where it is.
+//! A list is made in host memory, where kernels can read it. But a kernel reads eight bytes of it for every block: on
+//! an H200, reading and packing 16 MiB in blocks of 8 bytes took 350 us. That is the time of the list on PCIe; the data
+//! takes 50 us. So a list that is used again is copied to the device, while kernels continue to read the host copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,18 +18,18 @@ use crate::order::{DefaultStream, destroy_event};
 pub(crate) struct ListMemory {
     context: Arc<Context>,
     default_stream: Arc<DefaultStream>,
-    /// Bytes at most.
+    /// The limit in bytes.
     limit: usize,
     /// `None` until its first use.
     arena: Mutex<Option<Arena>>,
     uploads: Mutex<Uploads>,
 }
 
-/// Owns a stream whose work never waits for the program's, so that the drop of a list can wait for its copy.
+/// The stream never waits for the program's work, so dropping a list can wait for its copy.
 #[derive(Default)]
 struct Uploads {
     stream: Option<Stream>,
-    /// Events that are not in use.
+    /// Unused events.
     events: Vec<Event>,
 }
 
@@ -38,8 +38,8 @@ impl ListMemory {
         ListMemory { context, default_stream, limit, arena: Mutex::default(), uploads: Mutex::default() }
     }
 
-    /// Takes so many bytes, and returns them with their address. Returns `None` if there is no room, or while the
-    /// default stream has work to do, which mapping memory would delay. The context is current.
+    /// Takes this many bytes. Returns them with their address. Returns `None` if there is no room, or while the default
+    /// stream is busy: that would delay the mapping of memory. The context is current.
     fn take(&self, len: usize) -> Result<Option<(Part, u64)>, Failure> {
         if self.limit == 0 || self.default_stream.is_idle()? != Some(true) {
             return Ok(None);
@@ -62,10 +62,10 @@ impl ListMemory {
         self.arena.lock().as_ref().is_some_and(Arena::lives)
     }
 
-    /// Begins to copy, and answers the event that follows. The context is current.
+    /// Begins to copy. Returns the event that follows the copy. The context is current.
     ///
     /// # Safety
-    /// Both ranges stay as they are until the event is over.
+    /// Both ranges stay unchanged until the event is done.
     unsafe fn upload(&self, to: *mut u8, from: *const u8, len: usize) -> Result<Event, Failure> {
         let driver = self.context.driver;
         let mut uploads = self.uploads.lock();
@@ -80,7 +80,7 @@ impl ListMemory {
         };
         // SAFETY: the caller's promise.
         let begun = unsafe { driver.copy(to, from, len, stream) }.and_then(|()| {
-            // A failure here leaves the copy under way, and its memory is about to be used again.
+            // A failure here leaves the copy under way, and its memory is about to be reused.
             driver.record(&event, stream).inspect_err(|_| {
                 let _ = driver.synchronise(stream);
             })
@@ -96,10 +96,10 @@ impl ListMemory {
 }
 
 impl Drop for ListMemory {
-    /// No list is there any more: each in device memory has a share of this.
+    /// No list exists any more: each list in device memory holds a reference to this.
     fn drop(&mut self) {
         let driver = self.context.driver;
-        // The arena's memory is the device's and not the context's.
+        // The arena's memory belongs to the device, not to the context.
         if let Some(arena) = self.arena.get_mut().take() {
             let _scope = Scope::without_context(driver);
             // SAFETY: no part is in use without a list.
@@ -124,7 +124,7 @@ pub(crate) struct Copies {
     made: Mutex<Vec<OnDevice>>,
 }
 
-/// One of them.
+/// A copy of the list on one device.
 struct OnDevice {
     memory: Arc<ListMemory>,
     /// The event of the copy; `None` once it is done.
@@ -135,9 +135,9 @@ struct OnDevice {
 
 impl Copies {
     /// Returns the device address of a copy of the list of `len` bytes at `entries`, if there is one. The second use of
-    /// the list makes the copy. If that fails, a later use tries again, after twice as many uses each time.
+    /// the list makes the copy. After a failure later uses try again, each time after twice as many uses.
     ///
-    /// The list neither changes nor moves during the life of `self`.
+    /// The list does not change or move during the life of `self`.
     pub(crate) fn address(&self, memory: &Arc<ListMemory>, entries: *mut u8, len: usize) -> Option<u64> {
         let mut made = self.made.lock();
         made.retain(|copy| copy.memory.context.alive());
@@ -180,7 +180,7 @@ impl OnDevice {
         Ok(Some(copy))
     }
 
-    /// Returns the address once the copy is done. The outer `None` means that the copy is lost.
+    /// Returns the address once the copy is done. The outer `None` means that the copy failed.
     fn look(&mut self) -> Option<Option<u64>> {
         if !self.memory.context.alive() || !self.memory.lives() {
             return None;
@@ -200,7 +200,7 @@ impl OnDevice {
 
 impl Drop for OnDevice {
     fn drop(&mut self) {
-        // It is over before the memory is given away. Of a copy that failed nothing is under way.
+        // The copy ends before its memory is reused. A failed copy is not under way.
         while let Ok(false) = self.is_there() {
             std::thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! Memory that we keep: device memory of our own, and host memory that devices reach.
+//! Memory that Cableway keeps: device memory, and host memory that devices access.
 
 mod anonymous;
 mod arena;

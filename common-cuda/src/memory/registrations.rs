@@ -9,10 +9,10 @@ use slab::Slab;
 use crate::context::Context;
 use crate::driver::{Failure, FailureKind};
 
-/// The ranges that are, or are to be, registered.
+/// The ranges that are registered, or wait for the first context.
 #[derive(Default)]
 pub(crate) struct Registrations {
-    /// Some range waits for [`settle`](Self::settle).
+    /// True if some range waits for [`settle`](Self::settle).
     waiting: AtomicBool,
     /// The id of the context that ranges are registered in; 0 before there is a context.
     home: AtomicU64,
@@ -34,9 +34,9 @@ struct Range {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Waiting,
-    /// Registered by us in `home`.
+    /// Cableway registered the range in `home`.
     Registered,
-    /// Another owner registered it and will unregister it, or the driver refused. It is copied from unregistered.
+    /// Another owner registered it and will unregister it, or the driver refused. Copies use unregistered memory.
     Left,
 }
 
@@ -52,8 +52,8 @@ impl Registrations {
         Registered { all: self.clone(), key }
     }
 
-    /// Registers what is not registered, now that `context` is in use. One registration holds for all contexts, but
-    /// goes with the one that it was made in.
+    /// Registers all waiting ranges, now that `context` is in use. A registration is valid in all contexts, but ends
+    /// with the context in which it was made.
     #[inline]
     pub(crate) fn settle(&self, context: &Arc<Context>) {
         if !self.waiting.load(Ordering::Acquire) && self.home.load(Ordering::Relaxed) == context.id {
@@ -62,7 +62,7 @@ impl Registrations {
         self.settle_slowly(context);
     }
 
-    /// Checks whether a whole range is registered with the driver by Cableway at present.
+    /// Checks whether Cableway has registered the whole range with the driver.
     pub(crate) fn holds(&self, address: usize, len: usize) -> bool {
         let inner = self.inner.lock();
         let holds = |range: &Range| {
@@ -121,7 +121,7 @@ fn register(home: &Context, address: usize, len: usize) -> State {
 pub(crate) struct Registrar(Vec<Arc<Registrations>>);
 
 impl Registrar {
-    /// One for the vendors of these registrations.
+    /// Creates the registrar for the vendors of these registrations.
     pub(crate) fn new(vendors: Vec<Arc<Registrations>>) -> Registrar {
         Registrar(vendors)
     }
@@ -139,18 +139,18 @@ impl Registrar {
     }
 }
 
-/// A host range that is registered with the driver as soon as a device is in use, and again when the context it was
-/// registered in is gone. Dropping it unregisters; no copy from or to the range may be under way then.
+/// A host range that is registered with the driver as soon as a device is in use, and again if the context of the
+/// registration is destroyed. Dropping it unregisters the range; no copy from or to the range may be under way then.
 ///
 /// If the driver refuses, copies use unregistered memory, which is slower. There is one warning.
 #[must_use = "dropping it unregisters the range"]
 pub struct HostRegistration {
-    /// One for each vendor.
+    /// One registration for each vendor.
     ranges: Vec<Registered>,
 }
 
 impl HostRegistration {
-    /// Checks whether the range is registered with the driver by Cableway at present.
+    /// Checks whether Cableway has registered the range with the driver.
     pub fn registered(&self) -> bool {
         self.ranges.iter().any(Registered::is_registered)
     }
@@ -183,7 +183,7 @@ impl Drop for Registered {
             return;
         };
         let Some(home) = &inner.home else { return };
-        // A context that is gone has released the registration.
+        // A destroyed context has released the registration.
         let Ok(_scope) = home.enter() else { return };
         // SAFETY: we registered it, in a context that still exists.
         match unsafe { home.driver.unregister_host(std::ptr::with_exposed_provenance_mut(range.address)) } {

@@ -1,4 +1,4 @@
-//! Device memory of our own, in the context of a program's buffer.
+//! Device memory of Cableway in the context of a program's buffer.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use crate::context::Context;
 use crate::driver::Failure;
 use crate::order::DefaultStream;
 
-/// An allocation in a context; freed by dropping, unless its context took it along.
+/// An allocation in a context. Dropping it frees it, unless the context was destroyed.
 pub(crate) struct ScratchMemory {
     context: Arc<Context>,
     address: u64,
-    /// Drivers before 12.0 tell no context from the next at its address; this tells the memory.
+    /// Drivers before 12.0 do not distinguish a new context at an old address. This id of the memory does.
     id: u64,
 }
 
 impl ScratchMemory {
-    /// Allocates, unless the default stream has work to do: an allocation may wait for whatever the device does, and that
-    /// may be waiting for a message. For a kernel in a stream that does not wait for that one it did not wait on an H200
-    /// (driver 580), where `cuMemFree` did.
+    /// Allocates memory unless the default stream is busy: an allocation may wait for any work of the device, which may
+    /// wait for a message. On an H200 (driver 580), an allocation did not wait for a kernel in a stream independent of
+    /// the default stream, but `cuMemFree` did.
     pub(crate) fn allocate(
         context: &Arc<Context>,
         default_stream: &DefaultStream,
@@ -39,20 +39,20 @@ impl ScratchMemory {
         }
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn address(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.address as usize)
     }
 
-    /// Checks whether its context still exists. A destroyed context takes its memory along.
+    /// Checks whether the context still exists. A destroyed context frees its memory.
     pub(crate) fn lives(&self) -> bool {
         self.context.alive() && self.context.driver.buffer_id(self.address) == Some(self.id)
     }
 }
 
 impl Drop for ScratchMemory {
-    /// May wait for the program's kernels. So it is dropped only as an engine ends, when host memory is let go of, too,
-    /// for which the driver waits as well.
+    /// May wait for the program's kernels. So it is dropped only when an engine ends, when host memory is released,
+    /// too, for which the driver waits as well.
     fn drop(&mut self) {
         if !self.lives() {
             return;

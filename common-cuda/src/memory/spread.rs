@@ -1,4 +1,4 @@
-//! The layout of a message in blocks that a kernel reads: at regular distances, or given by a list.
+//! The block layout of a message for kernels: blocks at regular distances, or a list.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use super::host_pool::HostMemory;
 use super::lists::{Copies, ListMemory};
 use crate::strided::{Rows, Strided, rows_from};
 
-/// Most blocks of a [`BlockList`]: more take their time to be listed, and 16 MiB.
+/// The largest number of blocks in a [`BlockList`]. Longer lists take too much time and memory (16 MiB).
 pub const MOST_LISTED_BLOCKS: usize = 1 << 21;
 
 /// The blocks of a message, in packing order, relative to some address.
 #[derive(Clone, Debug)]
 pub enum Spread {
-    /// At regular distances.
+    /// Blocks at regular distances.
     Regular(Strided),
-    /// Those of a list, again and again, so many bytes apart.
+    /// The blocks of a list, repeated at this distance in bytes.
     Listed(BlockList, i64),
 }
 
 impl Spread {
-    /// The packed bytes from `position` on, `len` of them, as rows, for whom no kernel serves: `to` and `from` of each are
-    /// its place among these bytes and in the user's memory.
+    /// Visits `len` packed bytes from `position` on as rows, for messages without a kernel. `to` and `from` of each row
+    /// are its offsets among these bytes and in the user's memory.
     pub(crate) fn rows(&self, position: u64, len: u64, mut each: impl FnMut(Rows)) {
         match self {
             Spread::Regular(strided) => {
@@ -42,26 +42,26 @@ impl Spread {
     }
 }
 
-/// A stretch of a message's packed bytes to be moved between the user's device memory and other memory.
+/// A range of packed bytes that is moved between the user's device memory and other memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Packing<'s> {
     /// The base address of the blocks.
     pub user: *mut u8,
     /// The message's blocks.
     pub spread: &'s Spread,
-    /// The stretch's first packed byte; the message has `len` bytes from there on at least.
+    /// The first packed byte of the range. The message has at least `len` bytes from there on.
     pub position: u64,
-    /// The packed bytes: in host memory, or on a device if the batch is one between devices.
+    /// The packed bytes: in host memory, or on a device in a batch between devices.
     pub packed: *mut u8,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u64,
     /// True to unpack into the blocks.
     pub unpack: bool,
-    /// True if copy engines do it block by block, with very many calls, when no kernel can.
+    /// True if copy engines may do the work block by block, with very many calls, if no kernel can.
     pub by_engines: bool,
 }
 
-/// A pattern of blocks as kernels read it, in host memory that every device reaches. Clones share it.
+/// A list of blocks as kernels read it, in registered host memory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct BlockList {
     inner: Arc<Inner>,
@@ -69,9 +69,9 @@ pub struct BlockList {
 
 #[derive(Debug)]
 struct Inner {
-    /// Before the memory that they are made of, because they may be under way.
+    /// Declared before the memory, because copies of it may be under way when it is dropped.
     copies: Copies,
-    /// [`Entry`] by entry.
+    /// The [`Entry`] array.
     memory: HostMemory,
     blocks: u32,
     unit: u32,
@@ -83,8 +83,8 @@ struct Inner {
 // SAFETY: nobody writes the memory once the list is made.
 unsafe impl Sync for Inner {}
 
-/// As kernels/copy.cu reads it: a block's offset from the lowest one, and how much is packed before it, both in units of
-/// the list. The last entry has but the list's size.
+/// An entry, as kernels/copy.cu reads it: the block's offset from the lowest block, and the number of packed bytes
+/// before it, both in units of the list. The last entry has only the total size.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Entry {
@@ -97,8 +97,8 @@ const _: () = assert!(size_of::<Entry>() == 8);
 const WIDEST: u64 = 16;
 
 impl BlockList {
-    /// Lists blocks: their offsets and lengths in bytes, in packing order. None if there are none or too many, if they
-    /// are too far apart for the kernel to count, or if there is no memory.
+    /// Lists blocks: their offsets and lengths in bytes, in packing order. Returns `None` if there are no blocks or too
+    /// many, if their distances are too large for the kernel, or if memory is exhausted.
     pub(crate) fn in_memory(
         blocks: &[(i64, u64)],
         take: impl FnOnce(usize) -> Option<HostMemory>,
@@ -110,7 +110,7 @@ impl BlockList {
         let unit = 1_u64 << bits.trailing_zeros();
         let in_units = |bytes: u64| u32::try_from(bytes / unit).ok();
         in_units(size)?;
-        // Units count on from the lowest block, so that the highest one decides whether all offsets fit.
+        // Offsets are relative to the lowest block, so the highest block decides whether all offsets fit.
         in_units(blocks.iter().map(|block| block.0.abs_diff(low)).max()?)?;
 
         let memory = take((blocks.len() + 1) * size_of::<Entry>())?;
@@ -130,27 +130,27 @@ impl BlockList {
         Some(BlockList { inner: Arc::new(inner) })
     }
 
-    /// Counts its blocks; not 0.
+    /// Returns the number of blocks, never 0.
     pub fn blocks(&self) -> u64 {
         u64::from(self.inner.blocks)
     }
 
-    /// Bytes of all its blocks.
+    /// Returns the number of bytes in all blocks.
     pub fn size(&self) -> u64 {
         self.inner.size
     }
 
-    /// Returns the common divisor of all offsets from the lowest block and all lengths: a power of two, 16 at most.
+    /// Returns the largest power of two, at most 16, that divides all offsets from the lowest block and all lengths.
     pub(crate) fn unit(&self) -> u32 {
         self.inner.unit
     }
 
-    /// The offset of the lowest block.
+    /// Returns the offset of the lowest block.
     pub(crate) fn low(&self) -> i64 {
         self.inner.low
     }
 
-    /// The bytes of each block; 0 if they differ, or do not fit in 31 bits.
+    /// Returns the bytes of each block; 0 if they differ or do not fit in 31 bits.
     pub(crate) fn uniform(&self) -> u32 {
         self.inner.uniform
     }
@@ -160,7 +160,7 @@ impl BlockList {
         self.inner.memory.address()
     }
 
-    /// Bytes of them.
+    /// Returns the size of the entries in bytes.
     pub(crate) fn bytes(&self) -> usize {
         (self.inner.blocks as usize + 1) * size_of::<Entry>()
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_the_bytes_of_a_range() {
+    fn rows_cover_the_bytes_of_a_range() {
         let blocks = [(40, 8), (-16, 4), (0, 0), (100, 1), (-8, 3)];
         let list = listed(&blocks).unwrap();
         assert_eq!((list.blocks(), list.size()), (4, 16));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_beyond_the_kernel_are_not_listed() {
+    fn layouts_beyond_the_kernels_range_are_not_listed() {
         assert!(listed(&[]).is_none() && listed(&[(5, 0)]).is_none());
         assert!(listed(&[(0, 8), (1 << 34, 8)]).is_some(), "in units of eight bytes");
         assert!(listed(&[(0, 8), (1 << 40, 8)]).is_none());

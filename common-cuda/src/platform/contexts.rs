@@ -1,4 +1,4 @@
-//! The contexts that this process's buffers were seen in.
+//! The contexts of this process's buffers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use crate::memo::Memo;
 use crate::order::Settled;
 use crate::settings::Settings;
 
-/// Of an address, which piece it is in: drivers map as much at a time.
+/// An address shifted by this is the index of its piece: drivers map at least that much at a time.
 const PIECE_SHIFT: u32 = 21;
-/// The number of pieces of the address space that are known to have device memory.
+/// The number of remembered pieces of the address space with device memory.
 const PIECES: usize = 64;
-/// The number of allocations by which a context is known.
+/// The number of remembered allocations of a context.
 const ALLOCATIONS: usize = 16;
 
-/// All of them, with what is known of device memory.
+/// All contexts, and what is known about device memory.
 pub(crate) struct Contexts {
     pub(super) driver: &'static dyn Driver,
     settings: Settings,
     keeper: Arc<Keeper>,
     known: RwLock<Vec<Known>>,
-    /// Primary contexts, as far as they were asked for; believed while they are alive.
+    /// Primary contexts that were queried. They are valid while they exist.
     primaries: RwLock<HashMap<DeviceIndex, Arc<CopyQueue>>>,
-    /// Pieces of the address space in which device memory was found, each in the place that it chooses.
+    /// Pieces of the address space with device memory. A piece selects its slot.
     pieces: [AtomicU64; PIECES],
     /// Contexts and devices of device memory, by ids of allocations.
     located: Memo,
     settled: Arc<Settled>,
 }
 
-/// A context that was seen.
+/// A context that was used.
 struct Known {
     queue: Arc<CopyQueue>,
-    /// Ids of allocations that were found in it, each in the place that it chooses.
+    /// Ids of allocations in the context. An id selects its slot.
     allocations: [AtomicU64; ALLOCATIONS],
 }
 
@@ -69,12 +69,12 @@ impl Contexts {
         &self.settled
     }
 
-    /// The context to work in on memory that was found at `at`.
+    /// Returns the context to use for memory that was found at `at`.
     pub(super) fn of(&self, at: &Location) -> Option<Arc<CopyQueue>> {
         match (at.context, at.device) {
             (0, None) => self.current(),
             (0, Some(device)) => self.active_primary(device).or_else(|| self.current()),
-            // Found by other `Devices`, it is one of these all the same.
+            // Another `Devices` found the location. The context is one of these nevertheless.
             (id, device) => {
                 let is_it = |found: &Arc<CopyQueue>| found.workspace.context.id == id;
                 let primary = || device.and_then(|device| self.active_primary(device)).filter(is_it);
@@ -83,12 +83,12 @@ impl Contexts {
         }
     }
 
-    /// The context of this id, seen before.
+    /// Returns the context of this id, if it was used before.
     pub(super) fn by_id(&self, id: u64) -> Option<Arc<CopyQueue>> {
         self.known.read().iter().find(|known| known.context().id == id).map(|known| known.queue.clone())
     }
 
-    /// The id of the context of this handle, which the caller has just got from the driver.
+    /// Returns the id of the context of this handle, which the driver has just returned to the caller.
     fn see(&self, handle: ContextHandle) -> Result<u64, Failure> {
         let id = self.driver.context_id(handle)?;
         let seen = self.known.read().iter().any(|known| known.context().id == id && known.context().seems_alive());
@@ -101,9 +101,9 @@ impl Contexts {
         Ok(id)
     }
 
-    /// The same, of the context that the driver has just named for an allocation: one that was seen in it before is in no
-    /// other, since ids of allocations are never used twice, and the driver need not tell the context from one that had
-    /// this handle before.
+    /// Does the same for the context that the driver has just returned for an allocation. If an allocation was found in
+    /// a context before, it is in no other context, since ids of allocations are never reused. So the driver need not
+    /// distinguish the context from an earlier one with the same handle.
     pub(super) fn see_allocation(&self, handle: ContextHandle, buffer_id: u64) -> Result<u64, Failure> {
         let place = buffer_id as usize % ALLOCATIONS;
         let known = self.known.read();
@@ -124,21 +124,21 @@ impl Contexts {
         Ok(id)
     }
 
-    /// Checks whether device memory was found near an address before. Then the query of an id may suffice.
+    /// Checks whether device memory was found near an address before. Then querying an id may suffice.
     pub(super) fn is_near_known(&self, address: *const u8) -> bool {
         let piece = address as u64 >> PIECE_SHIFT;
         self.pieces[piece as usize % PIECES].load(Ordering::Relaxed) == piece
     }
 
-    /// Device memory of the allocation that has this id now, if that was found before: ids are never used twice, so
-    /// that all else is as it was.
+    /// Returns the location of the allocation with this id, if it was found before. Ids are never reused, so the rest
+    /// is unchanged.
     pub(super) fn locate(&self, buffer_id: u64) -> Option<Location> {
         let [device, context] = self.located.get(buffer_id)?;
         let device = Some(DeviceIndex(device as u32));
         Some(Location { class: MemoryClass::Device, device, context, buffer_id })
     }
 
-    /// Remembers what [`locate`](Self::locate) answers, of device memory at an address.
+    /// Remembers the result of [`locate`](Self::locate) for device memory at an address.
     pub(super) fn remember(&self, address: *const u8, location: &Location) {
         let &Location { device: Some(device), context, buffer_id, .. } = location else { return };
         if buffer_id != 0 {
@@ -151,8 +151,8 @@ impl Contexts {
     #[cold]
     fn add(&self, handle: ContextHandle, id: u64) {
         let mut known = self.known.write();
-        // One handle, another id: the old context is gone, and everything in it. Of others that are gone, too, what we have
-        // that outlives them is released: memory of lists, and mappings.
+        // The handle has another id: the old context and all of its objects are gone. Release what Cableway has for
+        // destroyed contexts: memory of lists, and mappings.
         known.retain(|known| {
             let context = known.context();
             (!context.has_handle(handle) || context.id == id) && context.alive()
@@ -164,7 +164,7 @@ impl Contexts {
         }
     }
 
-    /// The primary context of a device if somebody has activated it. Never activates it.
+    /// Returns the primary context of a device if it is active. Never activates it.
     pub(super) fn active_primary(&self, device: DeviceIndex) -> Option<Arc<CopyQueue>> {
         let known = self.primaries.read().get(&device).cloned();
         match known {
@@ -181,7 +181,7 @@ impl Contexts {
         Some(queue)
     }
 
-    /// The calling thread's current context, if it has one.
+    /// Returns the calling thread's current context, if it has one.
     pub(super) fn current(&self) -> Option<Arc<CopyQueue>> {
         let handle = self.driver.current_context().ok()??;
         self.by_id(self.see(handle).ok()?)

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::direct::DirectSupport;
 use crate::driver::{Driver, Failure};
 use crate::error::DeviceError;
-use crate::exported::{Exported, Given, NoExport};
+use crate::exported::{Exported, NoExport, PieceDescriptor};
 use crate::location::{DeviceIndex, Location};
 
 impl Platform {
@@ -42,8 +42,8 @@ impl Platform {
         self.within(at, object, |driver| driver.synchronise_operations(address as u64))
     }
 
-    /// Exports the allocation of this id around an address. For memory of a pool, the export has the driver's handle of
-    /// the pool in the place of the pool's number. The driver may use that handle for other pools at other times.
+    /// Exports the allocation of this id around an address. For pool memory, the export has the driver's handle of the
+    /// pool instead of the pool's number. The driver may reuse that handle for other pools.
     pub(crate) fn export(&self, at: &Location, address: *const u8, buffer_id: u64) -> Result<Exported, NoExport> {
         let device = at.device.ok_or(NoExport::Kind)?;
         let object = || format!("the allocation around {address:p} on device {}", device.0);
@@ -51,24 +51,24 @@ impl Platform {
         exported.map_err(NoExport::Refused)?.ok_or(NoExport::Kind)
     }
 
-    /// Returns a descriptor of exported memory at `at`, for the process that maps it. Returns none if the memory is
+    /// Returns a descriptor of exported memory at `at`, for the process that maps it. Returns `None` if the memory was
     /// freed.
     pub(crate) fn descriptor(&self, at: &Location, exported: &Exported) -> Result<Option<OwnedFd>, DeviceError> {
         let object = || format!("{} bytes of virtual memory management at {:#x}", exported.len, exported.base);
         self.within(at, object, |driver| driver.descriptor(exported))
     }
 
-    /// A descriptor of the pool that memory at `at` is allocated in now, by the driver's handle of it.
+    /// Returns a descriptor of the pool that contains memory at `at`, by the driver's handle of the pool.
     pub(crate) fn pool_descriptor(&self, at: &Location, pool: u64) -> Result<OwnedFd, DeviceError> {
         self.within(at, || format!("the memory pool {pool:#x}"), |driver| driver.pool_descriptor(pool))
     }
 
-    /// Maps another process's allocation, or its pool, into the context of `into`, with what was given of it where it is
-    /// passed by descriptors.
+    /// Maps another process's allocation, or its pool, into the context of `into`. `given` are the descriptors, if it
+    /// is passed by descriptors.
     pub(crate) fn import(
         &self,
         exported: &Exported,
-        given: &[Given],
+        given: &[PieceDescriptor],
         into: &Location,
     ) -> Result<Arc<Mapping>, DeviceError> {
         let context: Arc<Context> = self.queue(into)?.workspace.context.clone();

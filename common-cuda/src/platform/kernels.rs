@@ -1,4 +1,4 @@
-//! The decision whether kernels can do a message's work, and do it faster.
+//! The decision whether kernels can do a message's work faster.
 
 use super::Platform;
 use crate::copy::EngineWork;
@@ -14,7 +14,7 @@ impl Platform {
 
     /// As [`Devices::kernel_reaches`](crate::Devices::kernel_reaches).
     pub(crate) fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
-        // A context reaches its own allocations. Access to pools and virtual memory is granted for each device.
+        // A context can access its own allocations. Pools and virtual memory grant access to each device separately.
         let is_accessible = || {
             let queue = self.queue(at).ok()?;
             let context = &queue.workspace.context;

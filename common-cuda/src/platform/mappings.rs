@@ -1,4 +1,4 @@
-//! Other processes' memory, mapped here.
+//! Mappings of other processes' memory.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use crate::context::{Context, Scope};
 use crate::driver::{Driver, Failure, FailureKind, Pool};
 use crate::error::DeviceError;
-use crate::exported::{ExportKind, Exported, Given};
+use crate::exported::{ExportKind, Exported, PieceDescriptor};
 
-/// Another process's allocation, or its pool, mapped here until it is dropped.
+/// Another process's allocation, or its pool. Dropping it ends the mapping.
 pub(crate) struct Mapping {
     context: Arc<Context>,
     mapped: Mapped,
@@ -19,7 +19,7 @@ pub(crate) struct Mapping {
 enum Mapped {
     /// By a handle.
     Opened { address: u64 },
-    /// Physical memory, by descriptors.
+    /// Physical memory by descriptors.
     Physical { address: u64, len: usize },
     /// A pool, which stays imported. An allocation in it is imported only while a message is copied. The copier drops it
     /// before it reports the end of the message: the owner may then free the allocation, and the driver requires that
@@ -27,10 +27,10 @@ enum Mapped {
     Pool {
         /// `None` only during the drop.
         pool: Option<Pool>,
-        /// By their owner's ids. Locked while one is imported or freed, so that none is imported twice at a time.
+        /// By their owner's ids. Locked during import and free, so that no allocation is imported twice at a time.
         in_use: Mutex<AHashMap<u64, InUse>>,
     },
-    /// An allocation in a pool, while it is used.
+    /// An allocation in a pool, while it is in use.
     InPool { pool: Arc<Mapping>, buffer_id: u64, address: u64 },
 }
 
@@ -43,11 +43,11 @@ struct InUse {
 }
 
 impl Mapping {
-    /// Maps what was exported into a context, with what was given of it.
+    /// Maps an export into a context, with its descriptors.
     pub(super) fn open(
         context: Arc<Context>,
         exported: &Exported,
-        given: &[Given],
+        given: &[PieceDescriptor],
     ) -> Result<Arc<Mapping>, DeviceError> {
         let mapped = match exported.kind {
             ExportKind::Legacy => open_handle(&context, exported),
@@ -57,7 +57,7 @@ impl Mapping {
         Ok(Arc::new(Mapping { context, mapped }))
     }
 
-    /// Its first byte; of a pool null.
+    /// Returns the address of the first byte; null for a pool.
     pub(crate) fn address(&self) -> *mut u8 {
         let (Mapped::Opened { address } | Mapped::Physical { address, .. } | Mapped::InPool { address, .. }) =
             self.mapped
@@ -67,7 +67,7 @@ impl Mapping {
         std::ptr::with_exposed_provenance_mut(address as usize)
     }
 
-    /// Maps an exported allocation within this pool. Its owner may free the allocation when the last of these mappings
+    /// Maps an exported allocation within this pool. Its owner may free the allocation after the last of these mappings
     /// is dropped.
     pub(crate) fn within(self: Arc<Self>, exported: &Exported) -> Result<Arc<Mapping>, DeviceError> {
         let object = || format!("{} bytes of a memory pool of another process", exported.len);
@@ -96,7 +96,7 @@ impl Mapping {
         Ok(Arc::new(Mapping { context, mapped: Mapped::InPool { pool: self, buffer_id: exported.buffer_id, address } }))
     }
 
-    /// Lets go of an allocation of a pool.
+    /// Releases an allocation of a pool.
     fn release(&self, buffer_id: u64) {
         let Mapped::Pool { in_use, .. } = &self.mapped else { return };
         let mut in_use = in_use.lock();
@@ -106,7 +106,8 @@ impl Mapping {
             return;
         }
         let Some(InUse { address, id, .. }) = in_use.remove(&buffer_id) else { return };
-        // If the context is gone, the device may have been reset, and the address may belong to another allocation.
+        // If the context is destroyed, the device may have been reset, and the address may belong to another
+        // allocation.
         let Some(_scope) = calls(&self.context) else { return };
         if id.is_some() && self.context.driver.buffer_id(address) == id {
             free(self.context.driver, address);
@@ -123,7 +124,7 @@ impl Drop for Mapping {
                 let closed = self.context.enter().and_then(|_scope| unsafe { driver.close_handle(*address) });
                 match closed {
                     Ok(()) => {}
-                    // It went with its context.
+                    // The destroyed context has released it.
                     Err(failure) if failure.context_gone() || failure.kind == FailureKind::InvalidValue => {}
                     Err(failure) => {
                         log::debug!("closing a mapping of another process's memory: {}", driver.reason(failure));
@@ -131,7 +132,7 @@ impl Drop for Mapping {
                 }
             }
             Mapped::Physical { address, len } => {
-                // It belongs to no context, but the driver wants one.
+                // The mapping belongs to no context, but the driver requires a current one.
                 let scope = self.context.enter();
                 // SAFETY: mapped once; each copy from or to it holds the mapping.
                 if let Err(failure) = unsafe { driver.unmap(*address, *len, *len) } {
@@ -140,7 +141,7 @@ impl Drop for Mapping {
                 drop(scope);
             }
             Mapped::Pool { pool, .. } => {
-                // A reset of the device destroys its pools, whose handles may be others' by now.
+                // A device reset destroys its pools, whose handles may belong to other pools by now.
                 if let (Some(pool), Some(_scope)) = (pool.take(), calls(&self.context))
                     && self.context.alive()
                     && let Err(failure) = driver.destroy_pool(pool)
@@ -157,7 +158,7 @@ fn open_handle(context: &Arc<Context>, exported: &Exported) -> Result<Mapped, De
     let driver = context.driver;
     let object = || format!("{} bytes of another process", exported.len);
     let opened = context.enter().and_then(|_scope| driver.open_handle(&exported.handle));
-    // Codes that elsewhere tell of a context's end say here that the handle is not for this process or context.
+    // Codes that elsewhere report the end of a context mean here that the handle is not for this process or context.
     let address = opened.map_err(|failure| driver.error(failure, object()))?;
     if !holds(driver, address, exported.len) {
         drop(Mapping { context: context.clone(), mapped: Mapped::Opened { address } });
@@ -167,8 +168,8 @@ fn open_handle(context: &Arc<Context>, exported: &Exported) -> Result<Mapped, De
     Ok(Mapped::Opened { address })
 }
 
-/// Maps what the descriptors stand for, side by side.
-fn map_descriptors(context: &Context, exported: &Exported, given: &[Given]) -> Result<Mapped, DeviceError> {
+/// Maps the memory of the descriptors side by side.
+fn map_descriptors(context: &Context, exported: &Exported, given: &[PieceDescriptor]) -> Result<Mapped, DeviceError> {
     let driver = context.driver;
     let object = || format!("{} bytes of another process", exported.len);
     let refused = |reason: &str| {
@@ -185,12 +186,12 @@ fn map_descriptors(context: &Context, exported: &Exported, given: &[Given]) -> R
     Ok(Mapped::Physical { address, len })
 }
 
-/// Imports what the descriptor stands for, for the device of a context.
-fn import_pool(context: &Context, given: &[Given]) -> Result<Mapped, DeviceError> {
+/// Imports the pool of the descriptor, for the device of a context.
+fn import_pool(context: &Context, given: &[PieceDescriptor]) -> Result<Mapped, DeviceError> {
     use std::os::fd::AsFd;
     let driver = context.driver;
     let object = || "a memory pool of another process".to_owned();
-    let [Given { descriptor, .. }] = given else {
+    let [PieceDescriptor { descriptor, .. }] = given else {
         let reason = "its descriptor is not there".to_owned();
         return Err(DeviceError { call: "import_pool", object: object(), reason });
     };
@@ -209,13 +210,13 @@ fn import_pointer(driver: &dyn Driver, pool: &Pool, exported: &Exported) -> Resu
     Err(Failure::found("import_pointer", FailureKind::InvalidValue))
 }
 
-/// Checks whether there are that many bytes at an address, as the driver reports.
+/// Checks whether this many bytes exist at an address, as the driver reports.
 fn holds(driver: &dyn Driver, address: u64, len: u64) -> bool {
     let Ok((base, mapped)) = driver.range(address) else { return true };
     base.saturating_add(mapped as u64) >= address.saturating_add(len)
 }
 
-/// Enters the context to release an object, or no context if that one is gone.
+/// Enters the context to release an object, or no context if that one is destroyed.
 fn calls(context: &Context) -> Option<Scope> {
     match context.enter() {
         Ok(scope) => Some(scope),

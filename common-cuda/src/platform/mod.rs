@@ -1,8 +1,8 @@
-//! One vendor's devices in this process: everything that is decided about them, over the vendor's [`Driver`].
+//! One vendor's devices in this process: all decisions about them, over the vendor's [`Driver`].
 //!
-//! Contract: every method may be called from any thread, with any or no context current, and leaves the caller's current
-//! context as it was. None creates a context, but for `Platform::allocate` and [`Platform::report_costs`], which a
-//! program calls that asks for exactly that. None aborts: failures come back as [`DeviceError`].
+//! Contract: every method may be called from any thread, with any or no context current, and leaves the caller's
+//! current context unchanged. Only `Platform::allocate` and [`Platform::report_costs`] create contexts; programs call
+//! them for that purpose. No method aborts: failures are returned as [`DeviceError`].
 
 mod classify;
 mod contexts;
@@ -33,13 +33,13 @@ use crate::memory::{Registrations, ScratchMemory};
 use crate::order::OrderRule;
 use crate::settings::Settings;
 
-/// The devices of one vendor in this process, as far as its driver is there.
+/// The devices of one vendor in this process.
 pub(crate) struct Platform {
-    /// Without a vendor in the build no value of this type exists, and the compiler leaves out all that it can do.
+    /// Without a vendor in the build this type has no value, and the compiler removes its code.
     #[cfg(not(any(feature = "cuda", feature = "double", test)))]
     _never: std::convert::Infallible,
     discovery: Box<dyn Discovery>,
-    /// The state of each context, once there is a driver.
+    /// The state of each context, once the driver is found.
     contexts: OnceLock<Contexts>,
     registrations: Arc<Registrations>,
     primaries: Primaries,
@@ -66,7 +66,7 @@ impl Platform {
         }
     }
 
-    /// False while the driver cannot turn up in this process. Looked at before each question.
+    /// False while the driver cannot appear in this process. Checked before each query.
     pub(crate) fn expected(&self) -> &'static AtomicBool {
         self.discovery.expected()
     }
@@ -82,7 +82,7 @@ impl Platform {
         self.discovery.is_absent()
     }
 
-    /// Loads and initialises the driver, on the program's demand.
+    /// Loads and initialises the driver at the program's request.
     pub(crate) fn initialise(&self) -> Result<(), DeviceError> {
         self.discovery.initialise()
     }
@@ -101,18 +101,18 @@ impl Platform {
         Some(self.contexts.get_or_init(|| Contexts::new(driver, self.settings, self.keeper.clone())))
     }
 
-    /// The driver, for what only makes sense with one.
+    /// Returns the driver, for methods that need one.
     fn driver(&self, call: &'static str, object: impl Into<String>) -> Result<&'static dyn Driver, DeviceError> {
         self.discovery.driver().ok_or_else(|| DeviceError::no_driver(call, object))
     }
 
-    /// The queue of the context to work in on memory that was found at `at`.
+    /// Returns the queue of the context to use for memory that was found at `at`.
     fn queue(&self, at: &Location) -> Result<Arc<CopyQueue>, DeviceError> {
         let queue = self.queue_to_enter(at)?;
         if queue.workspace.context.alive() { Ok(queue) } else { Err(context_is_gone(at)) }
     }
 
-    /// The same, for a caller that enters its context at once, which finds out whether it still exists.
+    /// Does the same for a caller that enters the context at once, which detects whether it still exists.
     fn queue_to_enter(&self, at: &Location) -> Result<Arc<CopyQueue>, DeviceError> {
         let object = || format!("{at:?}");
         let contexts = self.contexts().ok_or_else(|| DeviceError::no_driver("batch", object()))?;
@@ -123,31 +123,33 @@ impl Platform {
         contexts.of(at).ok_or_else(|| context_is_gone(at))
     }
 
-    /// Tells where memory lives that may be a device's.
+    /// Returns the location of memory that may be device memory.
     #[inline]
     pub(crate) fn classify(&self, address: *const u8) -> Location {
         self.contexts().map_or(Location::HOST, |contexts| classify::classify(contexts, address))
     }
 
-    /// The allocation (first byte and length) around an address of device memory; none if the driver does not say.
+    /// Returns the allocation (first byte and length) around an address of device memory, or `None` if the driver does
+    /// not report it.
     pub(crate) fn allocation(&self, address: *const u8) -> Option<(*const u8, usize)> {
         let (base, len) = self.discovery.driver()?.range(address as u64).ok()?;
         Some((std::ptr::with_exposed_provenance(base as usize), len))
     }
 
-    /// The same of memory that was found at `at`, whatever context is current.
+    /// Does the same for memory that was found at `at`, whatever context is current.
     pub(crate) fn allocation_at(&self, at: &Location, address: *const u8) -> Option<(*const u8, usize)> {
         let queue = self.queue(at).ok()?;
         let _scope = queue.workspace.context.enter().ok()?;
         self.allocation(address)
     }
 
-    /// The driver's id of the allocation at an address, never reused; none if it knows of none.
+    /// Returns the driver's id of the allocation at an address, which is never reused, or `None` if there is no
+    /// allocation.
     pub(crate) fn buffer_id(&self, address: *const u8) -> Option<u64> {
         self.discovery.driver()?.buffer_id(address as u64)
     }
 
-    /// The id of the context to work in on memory at `at`.
+    /// Returns the id of the context to use for memory at `at`.
     pub(crate) fn context_id(&self, at: &Location) -> Result<u64, DeviceError> {
         Ok(self.queue(at)?.workspace.context.id)
     }
@@ -172,7 +174,7 @@ impl Platform {
         made.map_err(|failure| workspace.context.driver.error(failure, format!("{len} bytes of scratch memory")))
     }
 
-    /// The ranges of host memory that are, or are to be, registered; none if the parameters say that none are.
+    /// Returns the host memory registrations, or `None` if the parameters forbid registration.
     pub(crate) fn registrations(&self) -> Option<Arc<Registrations>> {
         self.register_host.then(|| self.registrations.clone())
     }
@@ -214,19 +216,19 @@ impl Platform {
         let devices: Vec<DeviceIndex> = self.facts()?.devices.iter().map(|device| device.index).collect();
         for &device in measure {
             self.primary(device)?;
-            // Seen for the first time, it is measured.
+            // The first use of the context starts the measurement.
             self.contexts().and_then(|contexts| contexts.active_primary(device));
             self.keeper.settle();
         }
         Ok(devices.into_iter().map(|device| self.keeper.report(driver, device)).collect())
     }
 
-    /// Ends what is being measured; nothing is measured after that.
+    /// Stops measurements. No measurement starts after that.
     pub(crate) fn stop_measuring(&self) {
         self.keeper.stop();
     }
 
-    /// The identity of a device across processes.
+    /// Returns the identity of a device, which is the same in all processes.
     pub(crate) fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {
         let object = || format!("device {}", device.0);
         let driver = self.driver("uuid", object())?;

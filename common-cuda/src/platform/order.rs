@@ -1,4 +1,4 @@
-//! Questions of messages about the default stream.
+//! Messages' queries about the default stream.
 
 use super::Platform;
 use crate::copies::Operation;
@@ -7,7 +7,8 @@ use crate::location::Location;
 use crate::order;
 
 impl Platform {
-    /// Begins an operation that ends with the present work of the default stream of `at`; `None` if that has ended.
+    /// Begins an operation that completes with the present work of the default stream of `at`. Returns `None` if that
+    /// work is done.
     pub(crate) fn default_stream(&self, at: &Location) -> Result<Option<Box<Operation>>, DeviceError> {
         if !self.order.is_ordered() {
             return Ok(None);
@@ -15,12 +16,12 @@ impl Platform {
         self.queue_to_enter(at)?.after_default_stream()
     }
 
-    /// Checks whether the work that the default stream of `at`'s context held at a moment is known to be done.
+    /// Checks whether the work that the default stream of `at`'s context had at a moment is known to be done.
     pub(crate) fn settled_since(&self, at: &Location, moment: u64) -> bool {
         if !self.order.is_ordered() {
             return true;
         }
-        // Of a context that is gone nothing is claimed; whether it is shows when something is copied.
+        // Nothing is known about a destroyed context. The next copy detects its end.
         match at.context {
             0 => self.queue(at).is_ok_and(|queue| queue.workspace.default_stream.settled_since(moment)),
             id => self.contexts().is_some_and(|contexts| {
@@ -31,7 +32,7 @@ impl Platform {
         }
     }
 
-    /// Asks whether that stream has nothing left to do.
+    /// Asks the driver whether that stream is idle.
     pub(crate) fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
         if !self.order.is_ordered() {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! The application's side of the driver: what a CUDA program calls that then sends and receives.
+//! The driver calls of a CUDA program that sends and receives.
 
 #![allow(dead_code, reason = "each test executable uses some of it")]
 #![allow(non_snake_case, reason = "the driver's own names")]
@@ -21,7 +21,7 @@ pub(crate) const SYNC_MEMOPS: c_int = 6;
 
 macro_rules! functions {
     ($( $name:ident = $symbol:literal ( $($argument:ident : $type:ty),* ); )+) => {
-        /// The driver library as the application has loaded it.
+        /// The driver library, as the application has loaded it.
         pub(crate) struct App {
             $( $name: Option<unsafe extern "C" fn($($type),*) -> c_int>, )+
             counts: Option<unsafe extern "C" fn(*const c_char) -> i64>,
@@ -133,25 +133,25 @@ impl App {
         Some(app)
     }
 
-    /// How often a function was called, by anyone; none on a real driver.
+    /// Returns how often a function was called; `None` on a real driver.
     pub(crate) fn calls(&self, name: &std::ffi::CStr) -> Option<i64> {
         // SAFETY: a terminated name.
         self.counts.map(|count| unsafe { count(name.as_ptr()) })
     }
 
-    /// Attributes of pointers that were asked for; none of a real driver.
+    /// Returns the number of queried pointer attributes; `None` on a real driver.
     pub(crate) fn attributes(&self) -> Option<u64> {
         // SAFETY: takes nothing and counts.
         self.attributes.map(|count| unsafe { count() })
     }
 
-    /// Events and streams that were made and not destroyed; none on a real driver.
+    /// Returns the number of existing events and streams; `None` on a real driver.
     pub(crate) fn live(&self) -> Option<(u64, u64)> {
         // SAFETY: both take nothing and count.
         Some(unsafe { (self.live_events?(), self.live_streams?()) })
     }
 
-    /// Whether the driver has the variants that work in the calling thread's own default stream.
+    /// Checks whether the driver has the variants for per-thread default streams.
     pub(crate) fn has_per_thread_streams(&self) -> bool {
         self.cuMemcpyHtoD_ptds.is_some()
     }
@@ -172,7 +172,7 @@ impl App {
         context
     }
 
-    /// Makes a device's primary context current, as a CUDA program's first call does.
+    /// Makes a device's primary context current, like the first call of a CUDA program.
     pub(crate) fn use_device(&self, device: c_int) -> Handle {
         let mut context = 0;
         self.cuDevicePrimaryCtxRetain(&raw mut context, device).unwrap();
@@ -186,7 +186,7 @@ impl App {
         active != 0
     }
 
-    /// A context of the program's own, current.
+    /// Creates a context of the program's own and makes it current.
     pub(crate) fn create_context(&self, device: c_int) -> Handle {
         let mut context = 0;
         self.cuCtxCreate(&raw mut context, 0, device).unwrap();

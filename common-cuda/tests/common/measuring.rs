@@ -1,4 +1,4 @@
-//! Devices that measure costs, the folder of the results, and what a process holds meanwhile.
+//! Devices that measure costs, the folder of the results, and the resources of the process.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceCosts, DeviceIndex, D
 use crate::common::{app, devices_with};
 
 pub(crate) const DEVICE: DeviceIndex = DeviceIndex(0);
-/// Time limit of a wait. Only a hang takes so long.
+/// The time limit of a wait. Only a hang takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A folder of the test's own, gone at its end.
+/// A temporary folder, removed when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -23,7 +23,7 @@ impl Folder {
         format!("device_costs_folder={}", self.0.display())
     }
 
-    /// What lies in it, but for the lock.
+    /// Returns the files in the folder, except the lock.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.0).into_iter().flatten().map(|entry| entry.unwrap().path());
         entries.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with("lock-")).collect()
@@ -40,7 +40,7 @@ impl Drop for Folder {
     }
 }
 
-/// Device memory that is met, as a message's buffer is.
+/// Allocates device memory and classifies it, as a message does.
 pub(crate) fn first_use(devices: &Devices, device: DeviceIndex) -> DeviceBuffer {
     let buffer = DeviceBuffer::new(devices, device, BufferKind::Device, 1 << 20).unwrap();
     assert!(buffer.location().on_device());
@@ -61,7 +61,7 @@ pub(crate) fn known(devices: &Devices) -> DeviceCosts {
     costs.of(DEVICE).unwrap().clone()
 }
 
-/// Devices that measure until nothing is left: what takes too long on a busy machine is continued by the next.
+/// Measures until nothing is left. On a busy machine several rounds continue an incomplete measurement.
 pub(crate) fn measured(folder: &Folder) -> (Devices, DeviceBuffer, DeviceCosts) {
     let begun = Instant::now();
     loop {
@@ -83,13 +83,13 @@ pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Threads that measure.
+/// Returns the number of measuring threads.
 pub(crate) fn measuring_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
     tasks.filter(|name| std::fs::read_to_string(name).is_ok_and(|name| name.trim() == "cableway-costs")).count()
 }
 
-/// The masks of threads that measure.
+/// Returns the signal masks of the measuring threads.
 pub(crate) fn signals_blocked() -> Vec<u64> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("status"));
     let status = tasks.filter_map(|path| std::fs::read_to_string(path).ok());
@@ -102,7 +102,7 @@ pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Memory mapped in this process, but for the heap's.
+/// Returns the number of mappings of this process, except the heap's.
 pub(crate) fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:")).count()

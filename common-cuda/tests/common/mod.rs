@@ -1,8 +1,8 @@
-//! What the tests share: the driver to use, and processes of their own for tests that break a context or inject
+//! Shared parts of the tests: the driver to use, and separate processes for tests that break a context or inject
 //! faults.
 //!
-//! The driver is the one in `CABLEWAY_CUDA_LIBDIR`, else the simulated one; with `CABLEWAY_TEST_REAL_DRIVER=1` it is
-//! what the loader finds.
+//! The driver is the one in `CABLEWAY_CUDA_LIBDIR`, else the simulated one. With `CABLEWAY_TEST_REAL_DRIVER=1` it is
+//! the one that the loader finds.
 
 #![allow(dead_code, reason = "each test executable uses some of it")]
 
@@ -24,7 +24,8 @@ pub(crate) fn app() -> App {
     app
 }
 
-/// The devices of that driver with the default parameters, but that nothing is measured, nor kept in anybody's home.
+/// Opens the devices of that driver with the default parameters, except that nothing is measured or stored in a home
+/// folder.
 pub(crate) fn devices() -> Devices {
     devices_with(&[])
 }
@@ -45,17 +46,18 @@ pub(crate) fn devices_with(assignments: &[&str]) -> Devices {
 
 const CHILD: &str = "CABLEWAY_TEST_CHILD";
 
-/// Runs the calling test's body in a process of its own, with these variables (an empty value removes one).
+/// Runs the calling test's body in a separate process with these variables (an empty value removes one).
 pub(crate) fn isolated(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
     isolated_each(test, &[variables], |_| body());
 }
 
-/// Runs the calling test's body in a process of its own for each set of variables, whose number it gets.
+/// Runs the calling test's body in a separate process for each set of variables. The body receives the index of the
+/// set.
 pub(crate) fn isolated_each(test: &str, cases: &[&[(&str, &str)]], body: impl FnOnce(usize)) {
     if let Some(case) =
         std::env::var(CHILD).ok().and_then(|child| child.strip_prefix(test)?.strip_prefix('/')?.parse().ok())
     {
-        // A test that hangs here would hang its parent, too.
+        // A hanging test in the child would hang the parent, too.
         // SAFETY: ends this process, whose only purpose is the test.
         unsafe { libc::alarm(120) };
         return body(case);
@@ -81,7 +83,7 @@ pub(crate) fn isolated_each(test: &str, cases: &[&[(&str, &str)]], body: impl Fn
     }
 }
 
-/// Whether faults can be injected; says why a test skips where not.
+/// Checks whether faults can be injected. If not, prints why the test is skipped.
 pub(crate) fn on_simulated_driver(test: &str) -> bool {
     let simulated = app().simulated();
     if !simulated {
@@ -90,12 +92,12 @@ pub(crate) fn on_simulated_driver(test: &str) -> bool {
     simulated
 }
 
-/// Bytes that tell their position and a seed.
+/// Returns bytes that depend on their position and a seed.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9E37_79B9).wrapping_add(seed * 0x85EB_CA6B) >> 7) as u8).collect()
 }
 
-/// Collects what is logged in this process from now on, as `LEVEL message`.
+/// Collects all later log lines of this process, as `LEVEL message`.
 pub(crate) fn collect_log() -> &'static Mutex<Vec<String>> {
     struct Collector(Mutex<Vec<String>>);
     impl log::Log for Collector {

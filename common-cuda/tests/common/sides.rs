@@ -1,16 +1,17 @@
-//! Both sides of memory that is passed by file descriptor, in one process.
+//! The owner and the importer of memory that is passed by file descriptor, in one process.
 
 use cableway_base::Parameters;
 use cableway_common_cuda::{
-    BufferKind, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Imports, Location, Mapped, Reach, Wanted,
+    BufferKind, DescriptorRequest, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Imports, Location, Mapped,
+    Reach,
 };
 
 use crate::common::{App, devices};
 
 pub(crate) const LEN: usize = 100_000;
-/// Granularity of physical memory on the devices under test.
+/// The granularity of physical memory on the tested devices.
 pub(crate) const PIECE: usize = 2 << 20;
-/// The importer's rank, and the owner's.
+/// The ranks of the importer and the owner.
 pub(crate) const IMPORTER: u32 = 1;
 pub(crate) const OWNER: u32 = 7;
 
@@ -43,11 +44,13 @@ impl Sides {
         self.imports.reach(OWNER, exported, into, 8).unwrap()
     }
 
-    /// Meets it until its owner is to be asked.
-    pub(crate) fn want(&self, exported: &Exported, into: &Location) -> Wanted {
+    /// Uses the export until a descriptor is needed from its owner.
+    pub(crate) fn want(&self, exported: &Exported, into: &Location) -> DescriptorRequest {
         assert!(matches!(self.reach(exported, into), Reach::NotYet), "met once");
-        let Reach::Ask(wanted) = self.reach(exported, into) else { panic!("not asked for") };
-        assert!(matches!(self.reach(exported, into), Reach::NotYet), "asked for once only");
+        let Reach::NeedsDescriptor(wanted) = self.reach(exported, into) else {
+            panic!("a second use must request a descriptor")
+        };
+        assert!(matches!(self.reach(exported, into), Reach::NotYet), "a descriptor must be requested only once");
         wanted
     }
 
@@ -58,11 +61,13 @@ impl Sides {
         mapped
     }
 
-    /// As if another process had been told of it, too: until its owner is to be asked.
-    pub(crate) fn imports_of_another_peer(&self, exported: &Exported, into: &Location) -> Wanted {
+    /// Does the same for another importing process.
+    pub(crate) fn imports_of_another_peer(&self, exported: &Exported, into: &Location) -> DescriptorRequest {
         let others = Imports::new(&self.devices, &Parameters::default());
         assert!(matches!(others.reach(OWNER, exported, into, 8).unwrap(), Reach::NotYet), "met once");
-        let Reach::Ask(wanted) = others.reach(OWNER, exported, into, 8).unwrap() else { panic!("not asked for") };
+        let Reach::NeedsDescriptor(wanted) = others.reach(OWNER, exported, into, 8).unwrap() else {
+            panic!("a second use must request a descriptor")
+        };
         wanted
     }
 
@@ -74,7 +79,7 @@ impl Sides {
     }
 }
 
-/// Addresses that outlive what is mapped there.
+/// An address range that outlives the mappings in it.
 pub(crate) struct Addresses<'a> {
     app: &'a App,
     pub(crate) base: u64,
@@ -88,18 +93,18 @@ impl<'a> Addresses<'a> {
         Addresses { app, base, len }
     }
 
-    /// A part of them, to be mapped apart from the others, which are the owner's still.
+    /// A part of the range with its own mapping. The range itself stays with its owner.
     pub(crate) fn part(&self, offset: usize, len: usize) -> std::mem::ManuallyDrop<Addresses<'a>> {
         std::mem::ManuallyDrop::new(Addresses { app: self.app, base: self.base + offset as u64, len })
     }
 
-    /// Maps memory that can be shared, and fills it.
+    /// Maps shareable memory and fills it.
     pub(crate) fn map(&self, byte: u8) -> *mut u8 {
         // `CUmemAllocationProp`: pinned, shared by descriptor, on device 0.
         self.map_of(byte, [0x1_0000_0001, 1, 0, 0])
     }
 
-    /// The same of other memory.
+    /// Does the same with these properties.
     pub(crate) fn map_of(&self, byte: u8, properties: [u64; 4]) -> *mut u8 {
         // `CUmemAccessDesc`: of device 0.
         let access = [1, 0, 3];

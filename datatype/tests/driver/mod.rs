@@ -1,4 +1,4 @@
-//! The driver that device tests run on, one test at a time: calls are counted for the whole process.
+//! The driver of device tests. One test uses it at a time, because calls are counted for the whole process.
 
 #![allow(dead_code, reason = "each test executable uses some of it")]
 
@@ -15,7 +15,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The driver, while no other test uses it.
 pub(crate) struct Driver {
     pub(crate) devices: Devices,
-    /// Calls of a function; none on a real driver.
+    /// Returns the number of calls of a function; `None` on a real driver.
     count: Option<unsafe extern "C" fn(*const c_char) -> i64>,
     _alone: MutexGuard<'static, ()>,
 }
@@ -25,12 +25,12 @@ impl Driver {
         Self::lock_with(&[])
     }
 
-    /// With these parameters.
+    /// Takes the driver with these parameters.
     pub(crate) fn lock_with(assignments: &[&str]) -> Driver {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = sim_cuda::tested_folder();
         let mut parameters = Parameters::default();
-        // Nothing is measured, nor kept in anybody's home.
+        // Nothing is measured or stored in a home folder.
         for assignment in [&["device_costs=default"], assignments].concat() {
             parameters.assign_internal(assignment).expect("a parameter");
         }
@@ -41,27 +41,27 @@ impl Driver {
         let library = unsafe { Library::new(path) }.expect("the driver is loaded");
         // SAFETY: the simulated driver exports it with this signature; a real one does not.
         let count = unsafe { library.get("simCudaCallCount") }.ok().map(|symbol| *symbol);
-        // The function must outlive every test.
+        // The function must stay loaded for every test.
         std::mem::forget(library);
         Driver { devices, count, _alone: alone }
     }
 
-    /// Contiguous and 2-D copies so far.
+    /// Returns the contiguous and 2-D copies so far.
     pub(crate) fn copies(&self) -> Option<(i64, i64)> {
         self.calls(c"cuMemcpyAsync").zip(self.calls(c"cuMemcpy2DAsync"))
     }
 
-    /// Questions about pointers so far.
+    /// Returns the pointer queries so far.
     pub(crate) fn queries(&self) -> Option<(i64, i64)> {
         self.calls(c"cuPointerGetAttribute").zip(self.calls(c"cuPointerGetAttributes"))
     }
 
-    /// Kernels launched so far.
+    /// Returns the launched kernels so far.
     pub(crate) fn launches(&self) -> Option<i64> {
         self.calls(c"cuLaunchKernel")
     }
 
-    /// Whether calls are counted, and faults injected.
+    /// Checks whether calls are counted and faults can be injected.
     pub(crate) fn is_simulated(&self) -> bool {
         self.count.is_some()
     }
@@ -72,12 +72,12 @@ impl Driver {
     }
 }
 
-/// Runs the body of the test `name` in a process of its own, in which the driver fails as `fault` says.
+/// Runs the body of the test `name` in a separate process, in which the driver fails as `fault` says.
 pub(crate) fn with_fault(name: &str, fault: &str, body: impl FnOnce(&Driver)) {
     isolated(name, ("SIM_CUDA_FAIL", fault), || body(&Driver::lock()));
 }
 
-/// Runs the body of the test `name` in a process of its own, with a variable that the simulated driver heeds.
+/// Runs the body of the test `name` in a separate process, with a variable for the simulated driver.
 pub(crate) fn isolated(name: &str, (variable, value): (&str, &str), body: impl FnOnce()) {
     const CHILD: &str = "CABLEWAY_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {

@@ -1,4 +1,4 @@
-//! A naive model of MPI datatypes: the type map, entry by entry, exactly as the standard defines each constructor.
+//! A naive model of MPI datatypes: the type map, entry by entry, as the standard defines each constructor.
 
 use cableway_datatype::{ArrayOrder, Datatype, Distribution, Error, Predefined};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ pub(crate) enum Spec {
     IndexedBlock(i64, Vec<i64>, Box<Spec>),
     HindexedBlock(i64, Vec<i64>, Box<Spec>),
     Structure(Vec<(i64, i64, Spec)>),
-    /// Size, size of the part, where the part starts.
+    /// Size, size of the part, start of the part.
     Subarray(Vec<(i64, i64, i64)>, ArrayOrder, Box<Spec>),
     /// Size, distribution, processes, coordinate.
     Darray(Vec<(i64, Distribution, i64, i64)>, ArrayOrder, Box<Spec>),
@@ -62,7 +62,7 @@ impl Map {
         self.ub() - self.lb()
     }
 
-    /// Offsets of every byte of `count` elements, in packing order.
+    /// Returns the offsets of every byte of `count` elements, in packing order.
     pub(crate) fn bytes(&self, count: i64) -> Vec<i64> {
         let extent = self.extent();
         let mut bytes = Vec::new();
@@ -96,7 +96,7 @@ impl Map {
 }
 
 impl Spec {
-    /// The type map by the standard's definitions.
+    /// Returns the type map by the standard's definitions.
     pub(crate) fn map(&self) -> Map {
         let mut map = Map::default();
         let data = |size: u64, alignment: u64| Entry::Data { size: size as i64, alignment: alignment as i64 };
@@ -159,7 +159,7 @@ impl Spec {
         map
     }
 
-    /// At most how many entries its type map has.
+    /// Returns an upper bound of the number of entries in its type map.
     fn entries(&self) -> i64 {
         let lengths = |blocks: &[(i64, i64)]| blocks.iter().map(|block| block.0).sum::<i64>();
         match self {
@@ -185,7 +185,7 @@ impl Spec {
         }
     }
 
-    /// The same through the library.
+    /// Builds the type with the library.
     pub(crate) fn build(&self) -> Result<Datatype, Error> {
         let split = |blocks: &[(i64, i64)]| -> (Vec<i64>, Vec<i64>) { blocks.iter().copied().unzip() };
         match self {
@@ -233,7 +233,7 @@ impl Spec {
     }
 }
 
-/// The owned elements of an array, its slowest dimension outermost.
+/// Returns the owned elements of an array, its slowest dimension outermost.
 fn array(sizes: &[i64], order: ArrayOrder, old: &Map, owned: impl Fn(usize, i64) -> bool) -> Map {
     let mut map = Map::default();
     let total: i64 = sizes.iter().product();
@@ -255,7 +255,7 @@ fn array(sizes: &[i64], order: ArrayOrder, old: &Map, owned: impl Fn(usize, i64)
     map.bounded(0, total * old.extent())
 }
 
-/// Any type of moderate size.
+/// Generates types of moderate size.
 pub(crate) fn spec() -> impl Strategy<Value = Spec> {
     let basic = prop_oneof![
         Just(Spec::Basic(Predefined::Byte, 1, 1)),
@@ -269,7 +269,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
         .prop_recursive(4, 24, 3, |inner| {
             let order = prop_oneof![Just(ArrayOrder::C), Just(ArrayOrder::Fortran)];
             let old = inner.clone().prop_map(Box::new);
-            // Zero now and then.
+            // Zero from time to time.
             let count = |most: i64| prop_oneof![1 => Just(0), 15 => 1..=most];
             let blocks = |reach: i64| prop::collection::vec((count(3), -reach..reach), 1..6);
             let displacements = |reach: i64| prop::collection::vec(-reach..reach, 1..8);

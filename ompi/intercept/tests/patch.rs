@@ -1,7 +1,8 @@
-//! Redirected calls: of objects linked in every way, loaded before and after, unloaded, beside tools and other threads.
+//! Redirected calls of objects that are linked in every way, loaded before and after, or unloaded, with profiling tools
+//! and with other threads.
 //!
-//! The objects are C files, built here by `cc`. Every test has functions of its own names: the objects of all tests may
-//! be in one process.
+//! The objects are C files that the tests build with `cc`. Every test has its own function names, because the objects
+//! of all tests may be in one process.
 
 mod support;
 
@@ -12,7 +13,7 @@ use cableway_ompi_intercept::patch::Redirection;
 use support::names::{Names, OURS, THEIRS, names, ours};
 use support::{Loaded, rights};
 
-/// Every way in which a caller holds a function's address.
+/// Every way in which a caller stores a function's address.
 const CALLS: [&str; 4] = ["call", "call_other_name", "call_by_data", "call_by_constant"];
 
 #[test]
@@ -30,7 +31,7 @@ fn callers_linked_in_every_way_are_redirected_and_restored() {
     let redirection = names.redirection(&library);
     for (kind, flags) in kinds {
         let built = objects.caller(kind, flags, &library);
-        // Bound by a first call, or not.
+        // Bound by a first call, or not bound yet.
         for bound in [false, true] {
             let caller = built.load(libc::RTLD_LAZY);
             let answers = || CALLS.map(|call| caller.call(call));
@@ -54,7 +55,7 @@ fn callers_linked_in_every_way_are_redirected_and_restored() {
 }
 
 #[test]
-fn a_library_with_the_older_hash_table_is_understood() {
+fn a_library_with_the_older_hash_table_is_supported() {
     let names = names!(c"older", c"polder");
     let objects = names.objects();
     let library = objects.library_with(&["-Wl,--hash-style=sysv"]);
@@ -67,7 +68,7 @@ fn a_library_with_the_older_hash_table_is_understood() {
 }
 
 #[test]
-fn calls_are_told_the_library_s_function() {
+fn replacements_receive_the_original_function() {
     let names = names!(c"told", c"ptold");
     let objects = names.objects();
     let library = objects.library();
@@ -101,7 +102,7 @@ fn objects_loaded_later_are_redirected_and_found_by_runpath() {
 }
 
 #[test]
-fn functions_that_are_looked_up_are_ours_meanwhile() {
+fn looked_up_functions_are_the_replacements() {
     let names = names!(c"looked_up", c"plooked_up");
     let objects = names.objects();
     let library = objects.library();
@@ -114,7 +115,8 @@ fn functions_that_are_looked_up_are_ours_meanwhile() {
     assert_eq!(loaded.address("looked_up"), theirs);
 }
 
-/// A tool defines the function by its first name, and calls the library's by the second: as MPI's profiling interface.
+/// A tool defines the function under its first name and calls the library under the second, as in MPI's profiling
+/// interface.
 fn a_tool_still_sees_its_calls(names: &'static Names, binding: &str) {
     let objects = names.objects();
     let library = objects.library();
@@ -141,9 +143,9 @@ fn a_tool_that_is_bound_at_once_still_sees_its_calls() {
     a_tool_still_sees_its_calls(names!(c"profiled_now", c"pprofiled_now"), "-Wl,-z,now");
 }
 
-/// What another tool has made writable stays so: it may write there again.
+/// Another tool has made pages writable and may write to them again, so they must stay writable.
 #[test]
-fn pages_that_somebody_made_writable_stay_writable() {
+fn writable_pages_stay_writable() {
     let names = names!(c"opened", c"popened");
     let objects = names.objects();
     let library = objects.library();
@@ -179,7 +181,7 @@ fn other_namespaces_are_left_alone() {
 }
 
 #[test]
-fn other_threads_call_and_load_meanwhile() {
+fn other_threads_may_call_and_load_objects_meanwhile() {
     let names = names!(c"threads", c"pthreads");
     let objects = names.objects();
     let library = objects.library();
@@ -207,7 +209,7 @@ fn other_threads_call_and_load_meanwhile() {
                 loaded.unload();
             }
         });
-        // Also where something does not hold: the others would go on for ever.
+        // Stop the threads even if a check fails; otherwise they would run forever.
         let _done = Done(&done);
         for _ in 0..200 {
             redirection.begin().expect("redirected");
@@ -222,7 +224,7 @@ fn other_threads_call_and_load_meanwhile() {
 }
 
 #[test]
-fn an_address_of_no_object_is_refused() {
+fn an_address_outside_all_objects_is_refused() {
     let names = names!(c"nowhere", c"pnowhere");
     let nowhere: *const c_void = std::ptr::without_provenance(16);
     // SAFETY: there is no such library.

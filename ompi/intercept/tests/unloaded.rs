@@ -1,13 +1,13 @@
-//! Objects that are unloaded while calls are redirected. A process of its own: no other thread may get the memory that
-//! an object had.
+//! Objects that are unloaded while calls are redirected. The test needs its own process: no other thread may map memory
+//! where an object was.
 
 mod support;
 
 use support::names::{names, ours};
 
-/// Memory that was an unloaded object's, and now holds what looks like a redirected slot, is somebody else's.
+/// Memory of an unloaded object may belong to another owner later, even if it looks like a redirected slot.
 #[test]
-fn what_was_unloaded_meanwhile_is_not_touched() {
+fn unloaded_objects_are_not_touched() {
     let names = names!(c"unloaded", c"punloaded");
     let objects = names.objects();
     let library = objects.library();

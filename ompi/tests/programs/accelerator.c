@@ -1,5 +1,5 @@
-/* Device memory in calls that reach no component of 4.1: packing and unpacking, a local reduction, one-sided operations
- * from and to the program's own buffer. The driver is the library that argv[1] names. */
+/* Device memory in calls without a component interface under 4.1: packing and unpacking, a local reduction, and
+ * one-sided operations on the program's own buffers. argv[1] names the driver library. */
 #include "check.h"
 
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ enum { COUNT = 1000 };
 
 static int numbers[COUNT], back[COUNT];
 
-/* Device memory with first, first + 1, ... */
+/* Device memory that contains first, first + 1, ... */
 static int *on_device(int first)
 {
     device_address address;

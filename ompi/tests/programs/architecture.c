@@ -1,4 +1,4 @@
-/* The last process believes its words to be in another order than all others have them. */
+/* The last process takes its byte order for another than that of all others. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -15,7 +15,7 @@ static void expect_refusal(int rc, const char *what)
     }
 }
 
-/* Stands before Open MPI's own, by which a process finds out what it is. */
+/* Replaces Open MPI's function by which a process determines its architecture. */
 int opal_arch_init(void)
 {
     int (*own)(void) = (int (*)(void)) dlsym(RTLD_NEXT, "opal_arch_init");
@@ -36,13 +36,13 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (rank + 1 == size) {
-        expect_refusal(MPI_Recv(&value, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "receiving from another");
-        expect_refusal(MPI_Send(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD), "sending to another");
+        expect_refusal(MPI_Recv(&value, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "receiving from a process of another byte order");
+        expect_refusal(MPI_Send(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD), "sending to a process of another byte order");
     } else if (0 == rank) {
-        expect_refusal(MPI_Send(&value, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD), "sending to the odd one");
+        expect_refusal(MPI_Send(&value, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD), "sending to the process of another byte order");
         expect_refusal(MPI_Recv(&value, 1, MPI_INT, size - 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                       "receiving from the odd one");
-        /* Those that are alike get on. */
+                       "receiving from the process of another byte order");
+        /* Processes of the same byte order can communicate. */
         MPI_Send(&value, 1, MPI_INT, 1, 2, MPI_COMM_WORLD);
     } else {
         CHECK_EQUAL(MPI_Recv(&value, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE), MPI_SUCCESS);

@@ -14,11 +14,11 @@
 
 #include "calls/intercepted.h"
 
-/* Where the buffers of a run are. */
+/* The placement of the buffers in a run. */
 enum place { HOST, DEVICE };
 static const struct {
     enum place send, recv;
-    bool even_ranks; /* all others have host memory */
+    bool even_ranks; /* all other ranks have host memory */
 } placements[] = {{DEVICE, DEVICE, false}, {DEVICE, HOST, false}, {HOST, DEVICE, false}, {DEVICE, DEVICE, true}};
 
 struct buffers {
@@ -113,7 +113,7 @@ static bool is_named(const char *row, const char *name)
     return 0 == strncmp(row, name, length) && ('\0' == row[length] || ':' == row[length]);
 }
 
-/* Whether the arguments, of which none means all, ask for a row. */
+/* Checks whether the arguments select a row. Without arguments all rows are selected. */
 static bool wanted(const char *row, int count, char **names)
 {
     bool chosen = 0 == count || '-' == names[0][0];
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
     next = (rank + 1) % size;
     previous = (rank + size - 1) % size;
     open_driver();
-    /* Two blocks of two ints, a gap of one after each. */
+    /* Two blocks of two ints, each followed by a gap of one int. */
     MPI_Type_vector(2, BLOCK, STRIDE, MPI_INT, &vector_of_two);
     MPI_Type_create_resized(vector_of_two, 0, 2 * STRIDE * sizeof(int), &strided);
     MPI_Type_commit(&strided);

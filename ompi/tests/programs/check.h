@@ -1,4 +1,4 @@
-/* What the test programs share: a check that says what did not hold, and ends the job. */
+/* Shared by the test programs: a check that prints the failed condition and ends the job. */
 #ifndef CHECK_H
 #define CHECK_H
 

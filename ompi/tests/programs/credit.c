@@ -1,5 +1,5 @@
-/* Sends that the receiver does not take for long: those that must not wait for it do not, however many there are. Each
- * rank sends to the next. First comes a flood with one tag, then one message with another, which is received first. */
+/* Sends that are received late. Sends that need not wait must not wait, however many there are. Each rank sends to
+ * the next: first many messages with one tag, then one message with another tag, which is received first. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -8,7 +8,8 @@
 enum { FLOOD = 1, LAST = 2 };
 static int rank, size, next, previous;
 
-/* Receives the last message, then the flood, in order. The barrier shows that nobody waited for a receive until here. */
+/* Receives the last message, then the others in order. The barrier shows that no process waited for a receive
+ * before. */
 static void receive(int messages, int bytes)
 {
     unsigned char last = 0;
@@ -25,7 +26,8 @@ static void receive(int messages, int bytes)
     }
 }
 
-/* Buffered sends of each kind. Empty ones need no room: as under Open MPI's own components, no buffer is attached then. */
+/* Buffered sends of each kind. Empty ones need no room: like Open MPI's own components, they work without an
+ * attached buffer. */
 static void buffered(int messages, int bytes, int kind)
 {
     static const unsigned char last = 77;
@@ -61,7 +63,7 @@ static void buffered(int messages, int bytes, int kind)
     free(attached);
 }
 
-/* Sends that have to be waited for, but not when they are started. */
+/* Sends that are complete only after a wait, but start without waiting. */
 static void started(int messages, int bytes, int synchronous)
 {
     static const unsigned char last = 77;
@@ -82,7 +84,7 @@ static void started(int messages, int bytes, int synchronous)
     free(out);
 }
 
-/* Rank 0 is in MPI_Finalize while others still receive what it sent. The attached buffer is MPI's to detach then. */
+/* Rank 0 is in MPI_Finalize while others still receive its messages. MPI detaches the attached buffer there. */
 static void left_behind(int messages)
 {
     if (0 == rank) {

@@ -1,12 +1,12 @@
-/* Messages from and to device memory, by the driver that CABLEWAY_CUDA_LIBDIR names: in every pairing with host memory,
- * contiguous and in pieces, in every kind of call. The last argument may be "reset": the context is destroyed before
+/* Messages between device memory and host memory in every combination, contiguous and in blocks, by every kind of
+ * call. CABLEWAY_CUDA_LIBDIR names the driver. With "reset" as the last argument the context is destroyed before
  * MPI_Finalize. */
 #include "check.h"
 #include "driver.h"
 
 static int rank, other;
 
-/* A buffer here or there, and a copy of it here. */
+/* A buffer in host or device memory, and a copy of it in host memory. */
 struct buffer {
     int on_device;
     size_t len;
@@ -46,7 +46,7 @@ static void clear(struct buffer *buffer)
     }
 }
 
-/* Every `block` of `stride` bytes is the neighbour's, the rest untouched. */
+/* Every `block` of `stride` bytes must be the neighbour's, and the rest unchanged. */
 static void check(struct buffer *buffer, int seed, size_t block, size_t stride)
 {
     if (buffer->on_device) {
@@ -96,7 +96,7 @@ static void exchange(int from_device, int to_device, MPI_Datatype type, int coun
     MPI_Buffer_attach(attached, room);
     fill(&out, rank + 9), clear(&in);
     MPI_Bsend(address(&out), count, type, other, 3, MPI_COMM_WORLD);
-    clear(&out); /* it was copied */
+    clear(&out); /* the send has copied it */
     MPI_Recv(address(&in), count, type, other, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     check(&in, other + 9, block, stride);
     MPI_Buffer_detach(&attached, &room);

@@ -1,5 +1,5 @@
-/* Device memory in calls that many threads make at once: messages, and collectives that are staged through the host. A
- * thread completes what another one has started. */
+/* Device memory in concurrent calls of many threads: messages, and collectives that are staged through host memory.
+ * A thread completes requests that another one has started. */
 #include "check.h"
 #include "driver.h"
 
@@ -11,7 +11,7 @@ static int rank, size;
 static void *context;
 static MPI_Comm communicators[THREADS];
 
-/* What a thread works on, and what it has under way. */
+/* The buffers and requests of a thread. */
 static struct work {
     device_pointer from, sum, all, in;
     MPI_Request requests[4];
@@ -59,7 +59,7 @@ static void check(int thread, int round)
             CHECK_EQUAL(values[i], 1000 * thread + 10 * round + other + i);
         }
     }
-    /* And a call that waits. */
+    /* A blocking call. */
     MPI_Bcast(at(work->in), INTS, MPI_INT, round % size, communicators[thread]);
     CHECK_EQUAL(cuda.to_host(values, work->in, sizeof values), 0);
     CHECK_EQUAL(values[0], 1000 * thread + 10 * round + (round + size - 1) % size);

@@ -1,9 +1,9 @@
-/* Processes of several jobs: spawned ones, and groups that find each other by a port. */
+/* Processes of several jobs: spawned ones, and groups that connect by a port. */
 #include "check.h"
 
 enum { CHILDREN = 2, ROUNDS = 3, LARGE = 1 << 18 };
 
-/* Every process here exchanges with every one there, both small and large. */
+/* Every process of one group exchanges small and large messages with every process of the other. */
 static void exchange(MPI_Comm others, int mine)
 {
     int count;
@@ -78,7 +78,7 @@ static void intercommunicator(int rank, int size)
     MPI_Comm_free(&half);
 }
 
-/* So many processes that do as `role` says, spawned by all of `spawners` together. */
+/* Spawns this many processes with the given role. All of `spawners` spawn them together. */
 static void spawn(char *self, char *role, MPI_Comm spawners, int count)
 {
     char *arguments[] = {role, NULL};
@@ -89,7 +89,7 @@ static void spawn(char *self, char *role, MPI_Comm spawners, int count)
     MPI_Comm_disconnect(&children);
 }
 
-/* Two programs in one job. 5.0.7's mpirun ends by a signal where it is asked for this. */
+/* Two programs in one job. mpirun of 5.0.7 crashes on this. */
 static void spawn_two(char *self)
 {
 #if OMPI_MAJOR_VERSION < 5
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
         if (0 != strcmp(argv[1], "child")) {
             merge(parent, 1);
         }
-        /* Three jobs, of which the first and the last never meet. */
+        /* Three jobs. The first and the last never connect. */
         if (0 == strcmp(argv[1], "with child")) {
             spawn(argv[0], "alone", MPI_COMM_WORLD, 1);
         }
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     for (int round = 0; round < ROUNDS; round++) {
         spawn(argv[0], "alone", MPI_COMM_WORLD, CHILDREN);
     }
-    /* As many jobs at once as there are processes. */
+    /* As many concurrent jobs as there are processes. */
     spawn(argv[0], "alone", MPI_COMM_SELF, 1);
     spawn(argv[0], "with child", MPI_COMM_WORLD, CHILDREN);
     spawn_two(argv[0]);

@@ -1,4 +1,4 @@
-/* What goes wrong ends in MPI's error classes. The argument says what is to go wrong. */
+/* Failures end with MPI's error classes. The argument selects the failure. */
 #include "check.h"
 
 #include <signal.h>
@@ -42,8 +42,8 @@ static void truncated(int rank)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A request that cannot be started: the wait for it returns the error. Open MPI frees a request that it reports an error
- * of, persistent or not. */
+/* A request that cannot be started: the wait for it returns the error. Open MPI frees a request when it reports an
+ * error of it, persistent or not. */
 static void failed_start(MPI_Request *request, int class)
 {
     int code = MPI_Start(request);
@@ -74,7 +74,7 @@ static void unstarted(int rank)
     CHECK_EQUAL(class_of(statuses[0].MPI_ERROR), MPI_ERR_PENDING);
     CHECK_EQUAL(class_of(statuses[1].MPI_ERROR), MPI_ERR_BUFFER);
 
-    /* The other one still waits for its message. */
+    /* The other rank still waits for its message. */
     MPI_Buffer_attach(room, sizeof room);
     MPI_Bsend(out, sizeof out, MPI_BYTE, rank, 1, MPI_COMM_WORLD);
     CHECK_EQUAL(MPI_Wait(&requests[0], MPI_STATUS_IGNORE), MPI_SUCCESS);
@@ -83,7 +83,7 @@ static void unstarted(int rank)
     MPI_Request_free(&requests[0]);
 }
 
-/* Rank 1 dies; rank 0 waits for it, has a message under way to it, and sends to it. */
+/* Rank 1 dies. Rank 0 waits for it, has a message under way to it, and sends to it. */
 static void killed(int rank)
 {
     static char large[1 << 22];
@@ -104,7 +104,7 @@ static void killed(int rank)
     _exit(0);
 }
 
-/* One that dies before anybody has met it. */
+/* A rank that dies before any rank has connected to it. */
 static void never_met(int rank)
 {
     MPI_Request request;
@@ -121,7 +121,7 @@ static void never_met(int rank)
     _exit(0);
 }
 
-/* Ends with operations under way that nobody answers. */
+/* Ends with unmatched operations under way. */
 static void unfinished(int rank)
 {
     static char large[1 << 22], room[1 << 22];

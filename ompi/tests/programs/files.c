@@ -1,4 +1,4 @@
-/* A file that all write together, each its share of every piece, by every kind of call; argument: the file. */
+/* A file that all ranks write together, each its share of every piece, by every kind of call. Argument: the file. */
 #include "check.h"
 
 enum { PIECES = 300, PIECE = 7, MINE = PIECES * PIECE };
@@ -19,7 +19,7 @@ static void check(const int *data, int of, int round)
     }
 }
 
-/* Everybody's pieces in turn, seen by each as one run. */
+/* The pieces of all ranks in turn. Each rank sees its own as one run. */
 static void view(MPI_File file, int of)
 {
     MPI_Datatype piece;
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
         check(in, other, round);
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    /* Each in turn, by one pointer that all share. */
+    /* Each rank in turn, by a shared file pointer. */
     CHECK_EQUAL(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL), MPI_SUCCESS);
     fill(out, 9);
     CHECK_EQUAL(MPI_File_write_ordered(file, out, MINE, MPI_INT, &status), MPI_SUCCESS);

@@ -1,5 +1,5 @@
-/* Ranks that fork without executing another program, as Python's multiprocessing and PyTorch's DataLoader do. The first
- * argument says what is to happen, the second names a file for the result: mpirun may lose what a rank prints. */
+/* Ranks that fork without executing another program, as Python's multiprocessing and PyTorch's DataLoader do. The
+ * first argument selects the case. The second names a file for the result, because mpirun may lose a rank's output. */
 #include "check.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static void killed(int rank, const char *path)
         child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            /* In no group that anybody ends. */
+            /* Leave the process group, so that mpirun does not end the child. */
             setsid();
             alarm(60);
             for (;;) {
@@ -67,7 +67,7 @@ static int in_child(void)
     return MPI_SUCCESS == MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/* Both have children that end as programs do, again and again, some with messages under way. */
+/* Both ranks repeatedly have children that end by exit, some with messages under way. */
 static void children(int rank, const char *path)
 {
     enum { COUNT = 1 << 19 };

@@ -1,11 +1,11 @@
-/* Calls MPI_Pack, which no component of Open MPI is asked about: from this program, from objects that are loaded before
- * and after MPI_Init, through Fortran's bindings, and by an address that is looked up.
+/* Calls MPI_Pack, which has no component interface: from this program, from objects that are loaded before and after
+ * MPI_Init, through Fortran's bindings, and by an address that is looked up.
  *
  *   intercept pack          packs device memory in each of these ways
- *   intercept targets       only tells where calls go
+ *   intercept targets       only prints which functions calls reach
  *
- * Prints lines `WHEN CALLER OBJECT`: when, from where, and in which object the function is that is called. A tool that
- * is loaded is asked how many calls it has seen: `tool CALLS`. */
+ * Prints lines `WHEN CALLER OBJECT`: the time, the caller, and the object with the called function. If a tool is
+ * loaded, prints the number of calls that it has seen: `tool CALLS`. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "driver.h"
@@ -18,7 +18,7 @@ enum { COUNT = 1000 };
 static device_pointer device;
 static bool with_device;
 
-/* A way of calling. */
+/* A way to call the function. */
 struct caller {
     const char *name;
     void *object; /* NULL: this program */
@@ -32,7 +32,7 @@ static int pack_here(void *from, int count, void *to, int bytes)
     return MPI_Pack(from, count, MPI_INT, to, bytes, &position, MPI_COMM_WORLD);
 }
 
-/* As a program does that opens MPI's library by itself. */
+/* As in a program that opens MPI's library itself. */
 static void *look_up(void)
 {
     void *library = dlopen("libmpi.so.40", RTLD_NOW | RTLD_LOCAL);

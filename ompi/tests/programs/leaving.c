@@ -1,8 +1,8 @@
-/* Processes of several jobs that are connected as they leave. With two dynamic communicators, Open MPI's MPI_Finalize sends
- * to every process of other jobs, some of which have left by then and were never met.
+/* Processes of several jobs that leave while they are connected. With two dynamic communicators, Open MPI's
+ * MPI_Finalize sends to every process of other jobs. Some of these have left by then, and were never connected.
  *
  *   leaving FIFO at-once    the spawning processes leave at the same time as the spawned ones
- *   leaving FIFO late       they leave when the others have exited; FIFO is made, and tells when that is */
+ *   leaving FIFO late       they leave after the others have exited; FIFO is created to detect that */
 #include "check.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static void parent(char *self, char *fifo, int late)
         MPI_Comm children;
         MPI_Comm_spawn(self, arguments, CHILDREN, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
     }
-    /* The end of the file is there when no process has it open for writing. */
+    /* The end of the file is read when no process has it open for writing. */
     while (late && 0 == rank && !(end.revents & POLLHUP)) {
         end.revents = 0;
         CHECK(0 <= poll(&end, 1, -1));
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
 {
     const int spawned = 2 == argc;
     if (spawned && 0 > open(argv[1], O_WRONLY)) {
-        /* Held from before MPI_Comm_spawn returns until the process exits. */
+        /* Open from before MPI_Comm_spawn returns until the process exits. */
         return 1;
     }
     MPI_Init(&argc, &argv);

@@ -8,7 +8,7 @@ enum { INTS = 8, TAG = 5 };
 
 static int rank, next, previous;
 
-/* A message of a communicator that is gone but for it. */
+/* Returns a message whose communicator is already freed. */
 static MPI_Message take(void)
 {
     int out[INTS], count;
@@ -46,7 +46,7 @@ static void receive_late(int count, bool blocking, int expected)
     MPI_Comm other;
     MPI_Status status;
     MPI_Message message = take();
-    /* It may lie where the other one was. */
+    /* The new communicator may be at the address of the old one. */
     MPI_Comm_dup(MPI_COMM_WORLD, &other);
     MPI_Error_class(receive(&message, in, count, blocking, &status), &class);
     CHECK_EQUAL(class, expected);

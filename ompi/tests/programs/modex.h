@@ -1,5 +1,5 @@
-/* Stands between Open MPI and PMIx, and sees what the component publishes and reads there. The program must be linked with
- * -rdynamic, so that these functions are found before those of the library. */
+/* Functions between Open MPI and PMIx that observe what the component publishes and reads. Link the program with
+ * -rdynamic, so that the loader finds these functions before the library's. */
 #ifndef MODEX_H
 #define MODEX_H
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As in pmix_common.h, of a byte object. */
+/* The type of a byte object, as in pmix_common.h. */
 struct modex_value {
     uint16_t type;
     struct {
@@ -19,7 +19,7 @@ struct modex_value {
 };
 enum { MODEX_KEYS = 64, MODEX_KEY_LENGTH = 128 };
 
-/* The last value under each key that this process has published. */
+/* The last value of each key that this process has published. */
 static struct {
     char key[MODEX_KEY_LENGTH];
     unsigned char *bytes;
@@ -27,7 +27,7 @@ static struct {
 } modex_published[MODEX_KEYS];
 static int modex_count;
 
-/* Whether a key of the component's is published, and whether the value of one that is read is falsified. */
+/* Returns whether the component publishes this key, and whether to falsify a value that is read. */
 static int (*modex_withholds)(const char *key);
 static int (*modex_falsifies)(const char *key);
 
@@ -60,7 +60,7 @@ int PMIx_Put(uint8_t scope, const char *key, struct modex_value *value)
 {
     int (*put)(uint8_t, const char *, struct modex_value *) = dlsym(RTLD_NEXT, "PMIx_Put");
     if (NULL == put) {
-        /* Open MPI's component has the library for itself alone. */
+        /* Open MPI's component loads the library into a private scope. */
         void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD);
         put = dlsym(library, "PMIx_Put");
     }

@@ -1,4 +1,4 @@
-/* One-sided operations, by every kind of synchronisation. Each process adds to a counter of every other, in each way. */
+/* One-sided operations with every kind of synchronisation. Each process adds to a counter of every other. */
 #include "check.h"
 
 enum { LARGE = 1 << 15, ELEMENTS = 8 + LARGE };
@@ -9,7 +9,7 @@ static int swaps;
 static long *memory;
 static MPI_Win window;
 
-/* Between fences, everybody to everybody: what is fetched is something that the counter has been. */
+/* Between fences, from every process to every process. A fetched value must be one that the counter has had. */
 static void fences(void)
 {
     const long one = 1;
@@ -28,7 +28,7 @@ static void fences(void)
     CHECK_EQUAL(memory[0], 3 * size);
 }
 
-/* Each process has a counter to itself, in the memory of every other. */
+/* Each process has its own counter in the memory of every other. */
 static void locks(void)
 {
     const long one = 1, two = 2;
@@ -61,7 +61,7 @@ static void locks(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* More than goes into a message of the component's. */
+/* More than fits into one message of the component. */
 static void large(void)
 {
     static long out[LARGE], in[LARGE];

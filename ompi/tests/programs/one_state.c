@@ -1,4 +1,5 @@
-/* Loads the files named, as Open MPI loads components: they must be one object, with one state, that stays when closed. */
+/* Loads the named files as Open MPI loads components. They must be one object with one state, which stays loaded
+ * after a close. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -31,7 +32,7 @@ int main(int argc, char **argv)
         REQUIRE(handle == first);
         REQUIRE(NULL != component && component == dlsym(handle, "mca_pml_cableway_component"));
         REQUIRE(NULL != dlsym(handle, "mca_coll_cableway_component"));
-        /* Nothing of it is seen by others. */
+        /* Other objects see none of its symbols. */
         REQUIRE(NULL == dlsym(RTLD_DEFAULT, "mca_pml_cableway_component"));
     }
     REQUIRE(NULL != first);

@@ -1,5 +1,5 @@
-/* What MPI's calls answer once the engine has panicked: everything that waits ends, and nothing new begins. The component
- * panics at a point for which there is a file (`ompi/src/fault.rs`). The argument says which calls are tried. */
+/* The results of MPI calls after a panic in the engine: everything that waits ends, and nothing new begins. The
+ * component panics at a point for which a file exists (`ompi/src/fault.rs`). The argument selects the calls. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@ enum { LARGE = 4 << 20, PENDING = 5 };
 static char bytes[LARGE];
 static int rank;
 
-/* Has this process panic when it next comes to the point. */
+/* Requests a panic when this process next reaches the point. */
 static void panic_at(const char *point)
 {
     char path[4096];
@@ -31,7 +31,7 @@ static void panic_at(const char *point)
         CHECK_EQUAL(class_, MPI_ERR_INTERN);                                                                          \
     } while (0)
 
-/* Operations of several kinds that nothing will ever match. */
+/* Operations of several kinds that are never matched. */
 static void post(MPI_Request requests[PENDING])
 {
     MPI_Request freed;
@@ -127,7 +127,7 @@ static void probe(void)
     CHECK_INTERNAL(MPI_Probe(rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
 }
 
-/* The call that starts a receive panics after the engine has it. */
+/* The call that starts a receive panics after the engine has the receive. */
 static void start(void)
 {
     MPI_Request requests[PENDING], request;
@@ -149,7 +149,7 @@ static void collective(void)
     }
 }
 
-/* Nobody receives what is sent; the buffer is exposed to the peer. */
+/* An unmatched send, whose buffer is exposed to the peer. */
 static void transfer(bool blocking)
 {
     MPI_Request request;
@@ -169,7 +169,8 @@ static void *receive_in_a_thread(void *unused)
     return unused;
 }
 
-/* One thread waits, and whichever comes first panics; or the other one does, which only looks. */
+/* One thread waits, and the first thread in the engine panics; or the other thread panics, which only tests a
+ * request. */
 static void threads(bool both_wait)
 {
     MPI_Request request;
@@ -189,7 +190,7 @@ static void threads(bool both_wait)
     pthread_join(thread, NULL);
 }
 
-/* A failed receive is reported out of the engine, and what is called to report it panics. */
+/* The engine reports a failed receive to a callback, which panics. */
 static void completion(void)
 {
     MPI_Request request;
@@ -222,7 +223,7 @@ int main(int argc, char **argv)
         receive("wait");
         nothing_begins();
     } else if (0 == strcmp(what, "receive-elsewhere")) {
-        /* In a call of Open MPI's that the receive makes. */
+        /* In a call of Open MPI that the receive makes. */
         receive("progress");
     } else if (0 == strcmp(what, "probe")) {
         probe();

@@ -1,5 +1,5 @@
-/* Whoever waits in a blocking call of the component's still lets the rest of Open MPI advance: collective operations
- * that were started before, and one-sided ones that other processes direct here. */
+/* A rank that waits in a blocking call of the component still progresses the rest of Open MPI: collective operations
+ * that were started before, and one-sided operations that other processes direct to it. */
 #include "check.h"
 
 enum { ELEMENTS = 1000 };
@@ -14,7 +14,8 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
 
-    /* The reduction takes rounds in which rank 0 must act, while it waits for what the others send after it. */
+    /* The reduction takes several rounds. Rank 0 must act in them while it waits for messages that the others send
+     * later. */
     for (int i = 0; i < ELEMENTS; i++) {
         out[i] = rank + i;
     }
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
         CHECK_EQUAL(in[i], size * (size - 1) / 2 + size * i);
     }
 
-    /* Accumulates into rank 0 and reads from there, which a two-sided implementation serves in its progress. */
+    /* Accumulates into rank 0 and reads from there. A two-sided implementation serves this in its progress. */
     memset(window, 0, sizeof window);
     MPI_Win_create(window, sizeof window, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &win);
     MPI_Win_fence(0, win);

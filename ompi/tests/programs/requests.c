@@ -1,4 +1,4 @@
-/* What MPI allows to be done with requests, each in an order in which a careless implementation would go wrong. */
+/* Uses of requests that MPI allows, in orders that may break a careless implementation. */
 #include "check.h"
 
 enum { LARGE = 1 << 20 };
@@ -19,7 +19,7 @@ static void holds(const unsigned char *bytes, int count, int seed)
     }
 }
 
-/* Freed while active: the operations end by themselves, and their types live as long. */
+/* Requests that are freed while active: the operations complete, and their types live as long. */
 static void free_while_active(int bytes)
 {
     unsigned char *out = malloc(bytes), *in = malloc(bytes);
@@ -35,7 +35,7 @@ static void free_while_active(int bytes)
     MPI_Isend(out, 1, type, next, 1, MPI_COMM_WORLD, &request);
     MPI_Request_free(&request);
     MPI_Type_free(&type);
-    /* Messages do not overtake: when this one is here, that one is. Large ones may still be under way. */
+    /* Messages do not overtake: earlier messages have arrived before this one. Large ones may still be under way. */
     MPI_Sendrecv(&token, 1, MPI_CHAR, next, 2, &token, 1, MPI_CHAR, previous, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     for (volatile unsigned char *last = in + bytes - 1; *last != (unsigned char) (previous * 17 + (bytes - 1) * 7);) {
         int flag;
@@ -64,10 +64,10 @@ static void persistent(int bytes)
         MPI_Get_count(&statuses[1], MPI_BYTE, &count);
         CHECK_EQUAL(count, bytes);
     }
-    /* Inactive ones are complete, and empty. */
+    /* Inactive requests are complete and empty. */
     MPI_Waitall(2, requests, statuses);
     CHECK_EQUAL(statuses[1].MPI_SOURCE, MPI_ANY_SOURCE);
-    /* Freed when started: ends by itself. */
+    /* Freed after the start: the operation still completes. */
     MPI_Start(&requests[0]);
     MPI_Request_free(&requests[0]);
     MPI_Start(&requests[1]);
@@ -89,7 +89,7 @@ static void cancelled(void)
     MPI_Test_cancelled(&status, &flag);
     CHECK(flag);
     MPI_Barrier(MPI_COMM_WORLD);
-    /* A message that comes now is for the next receive. */
+    /* The next message is for the next receive. */
     MPI_Sendrecv(&rank, 1, MPI_INT, next, 4, &buffer, 1, MPI_INT, previous, 4, MPI_COMM_WORLD, &status);
     CHECK_EQUAL(buffer, previous);
     MPI_Test_cancelled(&status, &flag);
@@ -105,7 +105,7 @@ static void probes(int bytes)
     int count, flag = 0;
     fill(out, bytes, rank);
     for (int kind = 0; kind < 4; kind++) {
-        /* The field is not the probe's to write. */
+        /* The probe must not write this field. */
         status.MPI_ERROR = 4711;
         MPI_Isend(out, bytes, MPI_BYTE, next, 5, MPI_COMM_WORLD, &request);
         switch (kind) {
@@ -167,7 +167,7 @@ static void modes(int bytes)
     MPI_Issend(out, bytes, MPI_BYTE, next, 7, MPI_COMM_WORLD, &request);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
-    CHECK(!flag); /* nobody receives yet */
+    CHECK(!flag); /* no receive is posted yet */
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Recv(in, bytes, MPI_BYTE, previous, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     holds(in, bytes, previous + 1);
@@ -181,8 +181,8 @@ static void modes(int bytes)
     free(out);
 }
 
-/* A communicator's number is used again as soon as it is free. What was sent in the old one, and never received, is
- * not seen in the new one. */
+/* The number of a freed communicator is reused. Unreceived messages of the old communicator must not appear in the
+ * new one. */
 static void numbers_used_again(void)
 {
     for (int round = 0; round < 40; round++) {
@@ -219,7 +219,7 @@ static MPI_Comm pair_of(int one, int other, int tag)
     return pair;
 }
 
-/* Nor does a number that others use by then make its sender a stranger. */
+/* The communicator's number may belong to another one by then; its sender is still known. */
 static void number_used_again_by_others(void)
 {
     MPI_Comm old, other;

@@ -1,4 +1,4 @@
-/* Every rank sends to its neighbour, in every size around the limits between protocols, and all sum up who they are. */
+/* Every rank sends to its neighbour, in every size around the limits between protocols, and all add up their ranks. */
 #include "check.h"
 
 static void around(int rank, int size, int bytes)

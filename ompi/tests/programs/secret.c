@@ -1,8 +1,8 @@
-/* The secret by which processes of a job prove over sockets who they are.
+/* The secret with which processes of a job authenticate each other over sockets.
  *
  *   secret FILE shared      messages pass; FILE gets the secret that rank 0 has published, in hexadecimal digits
  *   secret FILE withheld    rank 0 publishes none: no message passes
- *   secret FILE falsified   rank 1 reads another: no message passes */
+ *   secret FILE falsified   rank 1 reads a wrong one: no message passes */
 #include "modex.h"
 
 #include "check.h"
@@ -16,7 +16,7 @@ static int is_secret(const char *key)
     return 0 == strcmp(key, KEY);
 }
 
-/* The first byte says that something is published. */
+/* The first byte says that a value is published. */
 static void write_secret(const char *path, int rank)
 {
     int found = 0;
@@ -37,7 +37,7 @@ static void write_secret(const char *path, int rank)
 
 int main(int argc, char **argv)
 {
-    /* Of mpirun and Slurm alike; before MPI_Init. */
+    /* The rank before MPI_Init, under mpirun and Slurm. */
     const char *rank_given = getenv("PMIX_RANK");
     const char *what = argc > 2 ? argv[2] : "";
     int rank, size, in = -1, code, passes = 0 == strcmp(what, "shared");
@@ -59,6 +59,6 @@ int main(int argc, char **argv)
         MPI_Finalize();
     }
     fprintf(stderr, "done\n");
-    /* MPI_Finalize would wait for messages of its own. */
+    /* MPI_Finalize would wait for its own messages. */
     _exit(0);
 }

@@ -1,6 +1,6 @@
-/* Starts MPI where the component may not be usable, and checks which PML runs instead.
+/* Starts MPI where the component may be unusable, and checks which PML is selected.
  *
- *   selection PML [other-structures]    PML: ob1 or cableway; that Open MPI has other structures than it has */
+ *   selection PML [other-structures]    PML: ob1 or cableway; other-structures: simulates another version of Open MPI */
 #include "modex.h"
 
 #include "check.h"
@@ -21,7 +21,7 @@ static void change_structures(void)
     class->size += 64;
 }
 
-/* The variables of a PML that was not selected are gone. */
+/* The variables of a PML that was not selected do not exist any more. */
 static int has_variable(const char *wanted)
 {
     int variables, found = 0;
@@ -41,7 +41,7 @@ static int has_variable(const char *wanted)
     return found;
 }
 
-/* Nothing of a component that is not used stays published. */
+/* An unused component publishes nothing. */
 static void look_at_modex(int used)
 {
     for (int i = 0; i < modex_count; i++) {
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
     if (argc > 2) {
         change_structures();
     }
-    /* Threads, because then the component replaces the functions by which Open MPI waits. */
+    /* With threads the component replaces the functions by which Open MPI waits. */
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

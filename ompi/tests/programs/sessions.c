@@ -1,4 +1,5 @@
-/* MPI 4's sessions without MPI_Init, one after the other; communicators made from groups, whose name no parent gave. */
+/* MPI 4's sessions without MPI_Init, one after the other. Their communicators are made from groups, so they have no
+ * parent. */
 #include "check.h"
 
 #ifdef MPI_SESSION_NULL
@@ -36,7 +37,7 @@ static void in_session(const char *tag)
     MPI_Comm_create_from_group(group, "another", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &second);
     exchange(first);
     exchange(second);
-    /* What descends from them. */
+    /* Communicators derived from them. */
     MPI_Comm_dup(first, &copy);
     exchange(copy);
     MPI_Comm_rank(second, &rank);
@@ -45,7 +46,7 @@ static void in_session(const char *tag)
     exchange(half);
     MPI_Comm_free(&half);
     MPI_Comm_free(&copy);
-    /* Each has messages of its own. */
+    /* Each communicator has its own messages. */
     if (size > 1 && rank < 2) {
         int one = 1, two = 2, got = 0;
         if (0 == rank) {

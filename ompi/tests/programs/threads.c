@@ -1,5 +1,5 @@
-/* Many threads in MPI at once, each pair of them with its own tag, and all of them on one communicator; first a few, then
- * more than most machines have processors, which wait in every way there is. */
+/* Many concurrent threads in MPI. Each pair of threads has its own tag, and all use one communicator. First a few
+ * threads, then more than most machines have processors. They wait by every kind of call. */
 #include "check.h"
 
 #include <pthread.h>
@@ -40,7 +40,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Windows of messages to the next rank, each answered by a word. What is waited for comes while other threads poll, sleep
+/* Windows of messages to the next rank, each answered by one word. Messages arrive while other threads poll, sleep
  * or leave. */
 static void *wait_in_every_way(void *argument)
 {
@@ -49,7 +49,7 @@ static void *wait_in_every_way(void *argument)
         MPI_Request sends[WINDOW], receives[WINDOW];
         MPI_Request dropped;
         int out[WINDOW], in[WINDOW], word = -1, done = 0, unheard = -1;
-        /* Its completion, in whichever thread, finds that nobody waits for it. */
+        /* The thread that completes the request finds that no thread waits for it. */
         MPI_Irecv(&unheard, 1, MPI_INT, previous, tag, MPI_COMM_WORLD, &dropped);
         MPI_Request_free(&dropped);
         MPI_Send(&round, 1, MPI_INT, next, tag, MPI_COMM_WORLD);
@@ -87,7 +87,7 @@ static void *wait_in_every_way(void *argument)
             CHECK(receives[i] == MPI_REQUEST_NULL);
             CHECK_EQUAL(in[i], (previous * WAITERS + tag) * WAITS + round + i);
         }
-        /* The word goes the other way round, and the larger ones wait for their receivers. */
+        /* The answer travels in the other direction, and larger messages wait for their receivers. */
         if (round % 3) {
             MPI_Sendrecv(&round, 1, MPI_INT, previous, tag, &word, 1, MPI_INT, next, tag, MPI_COMM_WORLD,
                          MPI_STATUS_IGNORE);
@@ -109,8 +109,8 @@ static void *receive_a_word(void *argument)
     return NULL;
 }
 
-/* A wait for several requests, of messages to oneself, ends when one of them fails, though the others cannot complete before this thread goes on,
- * and whether this thread polls or another one. */
+/* A wait for several requests of messages to the own rank ends when one of them fails, although the others cannot
+ * complete before this thread continues. It does so whether this thread polls or another one. */
 static void fail_while_others_wait(bool another)
 {
     int out[2] = {1, 2}, in = 0, late = 0, word = 0, code;

@@ -1,4 +1,4 @@
-/* Derived types: what arrives is what MPI_Pack says the type holds, for every shape and protocol. */
+/* Derived types: the received bytes must be what MPI_Pack defines, for every shape and protocol. */
 #include "check.h"
 
 #include <stddef.h>
@@ -10,7 +10,8 @@ static unsigned char expected(int who, int position)
     return (unsigned char) (who * 13 + position * 5 + 1);
 }
 
-/* Sends `count` of the type, whose bytes lie within [base, base + room), and receives the same from the neighbour. */
+/* Sends `count` elements of the type, whose bytes lie within [base, base + room), and receives the same from the
+ * neighbour. */
 static void exchange(MPI_Datatype type, int count, int room, int offset)
 {
     unsigned char *out = malloc(room), *in = malloc(room), *should = malloc(room), *packed;
@@ -24,7 +25,7 @@ static void exchange(MPI_Datatype type, int count, int room, int offset)
     MPI_Pack_size(count, type, MPI_COMM_WORLD, &bytes);
     packed = malloc(bytes + 1);
 
-    /* What the neighbour has there, by way of MPI_Pack and MPI_Unpack. */
+    /* The neighbour's bytes, by MPI_Pack and MPI_Unpack. */
     unsigned char *theirs = malloc(room);
     for (int i = 0; i < room; i++) {
         theirs[i] = expected(previous, i);
@@ -39,7 +40,7 @@ static void exchange(MPI_Datatype type, int count, int room, int offset)
     MPI_Get_elements(&status, MPI_BYTE, &elements);
     CHECK_EQUAL(elements, end);
 
-    /* Typed here, bytes there. */
+    /* Typed on this side, bytes on the other. */
     memset(packed, 0, bytes);
     MPI_Isend(out + offset, count, type, next, 2, MPI_COMM_WORLD, &request);
     MPI_Recv(packed, end, MPI_BYTE, previous, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -136,10 +137,10 @@ int main(int argc, char **argv)
         MPI_Type_create_hindexed(1, &length, &offset, MPI_INT, &type);
         commit_exchange_free(type, 1, 500, 0);
     }
-    /* Nothing at all. */
+    /* No data. */
     MPI_Type_contiguous(0, MPI_INT, &type);
     commit_exchange_free(type, 5, 16, 0);
-    /* Many types, one after another at the same address perhaps: each has its own layout. */
+    /* Many types, one after another, perhaps at the same address. Each must have its own layout. */
     for (int round = 1; round < 300; round++) {
         MPI_Type_vector(2, round, 2 * round, MPI_CHAR, &type);
         MPI_Type_commit(&type);

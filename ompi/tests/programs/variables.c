@@ -40,7 +40,7 @@ static unsigned queue(const char *name, MPI_Comm communicator)
     return length;
 }
 
-/* How much was counted since the handle was made. */
+/* Returns the count since the handle was created. */
 static unsigned long long counted(MPI_T_pvar_handle handle)
 {
     unsigned long long value = 0;
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     MPI_Send(bytes, 100, MPI_BYTE, 1 - rank, 4, world);
     CHECK_EQUAL(counted(eager) - before, 100);
     MPI_Recv(bytes, 100, MPI_BYTE, 1 - rank, 4, world, MPI_STATUS_IGNORE);
-    /* Of device memory, which this program has none of. */
+    /* Variables of device memory, which this program does not use. */
     mappings = handle_of("pml_cableway_ipc_mappings", NULL, MPI_T_PVAR_CLASS_COUNTER);
     hits = handle_of("pml_cableway_ipc_hits", NULL, MPI_T_PVAR_CLASS_COUNTER);
     CHECK_EQUAL(counted(mappings) + counted(hits), 0);
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
     MPI_Sendrecv_replace(bytes, sizeof bytes, MPI_BYTE, 1 - rank, 3, 1 - rank, 3, world, MPI_STATUS_IGNORE);
     MPI_Barrier(world);
     CHECK_EQUAL(counted(rendezvous), 1);
-    /* Each counts what it did itself, and either may have moved both ways. */
+    /* Each rank counts its own operations, and either may have moved the data in both directions. */
     unsigned long long moved = counted(fetched) + counted(pieces), by_both;
     MPI_Allreduce(&moved, &by_both, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, world);
     CHECK(by_both >= 2 * sizeof bytes);

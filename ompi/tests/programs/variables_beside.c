@@ -1,5 +1,5 @@
-/* A second thread reads every performance variable while the first one passes messages: MPI_T has a thread level of its
- * own, so this is allowed under MPI_THREAD_FUNNELED, too. */
+/* A second thread reads every performance variable while the first one passes messages. MPI_T has its own thread
+ * level, so this is allowed under MPI_THREAD_FUNNELED, too. */
 #include "check.h"
 
 #include <pthread.h>
@@ -89,7 +89,7 @@ static void *read_variables(void *unused)
     return unused;
 }
 
-/* The first byte says whether a rank has seen enough. The message that both say it in is the last. */
+/* The first byte says whether a rank has seen enough. The message in which both say so is the last one. */
 static unsigned long long pass_messages(int rank)
 {
     static char bytes[LONGEST];
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     sent = pass_messages(rank);
     atomic_store(&over, true);
     CHECK(0 == pthread_join(reader, NULL));
-    /* What the first thread counted while the second one read is all there. */
+    /* Everything that the first thread counted during the reads of the second one must be there. */
     CHECK_EQUAL(value_by_name("pml_cableway_sends_eager") + value_by_name("pml_cableway_sends_rendezvous") - before, sent);
     CHECK_EQUAL(value_by_name("pml_cableway_posted_receives"), 0);
     CHECK_EQUAL(value_by_name("pml_cableway_unexpected_messages"), 0);

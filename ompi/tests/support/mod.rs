@@ -1,7 +1,7 @@
-//! Running MPI programs under the machine's own, unmodified Open MPI with the component under test.
+//! Runs MPI programs under the machine's own, unmodified Open MPI with the component under test.
 //!
-//! The component was built beside these tests. It is laid out in a folder, as an installation would lay it out, that
-//! `mpirun` is told to search first. Programs are the C files in `tests/programs`, built by the machine's `mpicc`.
+//! Cargo builds the component beside these tests. A folder holds it as an installation would, and `mpirun` searches
+//! this folder first. The programs are the C files in `tests/programs`, built by the machine's `mpicc`.
 
 #![allow(dead_code)] // each test file uses its part
 
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The names by which Open MPI finds what the one object file holds.
+/// The names under which Open MPI finds the components in the object file.
 pub(crate) const NAMES: &[&str] = &["mca_pml_cableway.so", "mca_coll_cableway.so", "mca_osc_cableway.so"];
-/// Another, where Open MPI has the framework for device memory.
+/// One more name, if Open MPI has the accelerator framework.
 const ACCELERATOR: &str = "mca_accelerator_cableway.so";
 
-/// A folder of components: the one under test, by all its names.
+/// Returns a folder with the component under test, under all its names.
 pub(crate) fn components() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -35,7 +35,7 @@ pub(crate) fn components() -> &'static Path {
     })
 }
 
-/// The object file under test, which cargo lays beside the tests.
+/// Returns the object file under test, which cargo builds beside the tests.
 pub(crate) fn object() -> PathBuf {
     let here = std::env::current_exe().expect("this process has an executable");
     let object = here.with_file_name("libcableway_ompi.so");
@@ -43,14 +43,14 @@ pub(crate) fn object() -> PathBuf {
     object
 }
 
-/// The library to be preloaded, which cargo lays there, too.
+/// Returns the preload library, which cargo builds there, too.
 pub(crate) fn preloaded() -> PathBuf {
     let library = object().with_file_name("libcableway_mpi.so");
     assert!(library.is_file(), "there is no {}", library.display());
     library
 }
 
-/// The folder of the driver to test with: the one that `CABLEWAY_CUDA_LIBDIR` names, or the double's.
+/// Returns the folder of the driver for the tests: the one that `CABLEWAY_CUDA_LIBDIR` names, or the double's.
 pub(crate) fn driver() -> PathBuf {
     match std::env::var_os("CABLEWAY_CUDA_LIBDIR") {
         Some(folder) => folder.into(),
@@ -58,28 +58,29 @@ pub(crate) fn driver() -> PathBuf {
     }
 }
 
-/// Where tests may write.
+/// Returns a folder for files of tests.
 pub(crate) fn scratch() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The executable of `tests/programs/NAME.c`, built now if it is older than that.
+/// Returns the executable of `tests/programs/NAME.c`. Builds it if it is older than the source.
 pub(crate) fn program(name: &str) -> PathBuf {
     build(name, &format!("{name}.c"), &["-rdynamic"])
 }
 
-/// The file of this name that `mpicc` makes of a source in `tests/programs`, built now if it is older than that.
+/// Returns the file of this name that `mpicc` makes of a source in `tests/programs`. Builds it if it is older than the
+/// source.
 pub(crate) fn build(file: &str, source: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
     let built = scratch().join(file);
     let changed = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
-    // A program of several files has them in a folder of its name.
+    // A program of several files has a folder of its name.
     let folders = [source.parent().expect("a folder").to_owned(), source.with_extension("")];
     let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let newest = files.filter_map(|entry| changed(&entry.path())).max();
     if changed(&built) < newest {
         std::fs::create_dir_all(built.parent().expect("a folder")).expect("cargo's folder for tests can be written");
-        // Other tests may be building the same one.
+        // Other tests may build the same file at the same time.
         let fresh = format!("{}.{}.{:?}", built.display(), std::process::id(), std::thread::current().id());
         let mut mpicc = Command::new("mpicc");
         mpicc.args(["-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", &fresh]).arg(&source);
@@ -91,22 +92,22 @@ pub(crate) fn build(file: &str, source: &str, flags: &[&str]) -> PathBuf {
     built
 }
 
-/// `mpirun` of so many ranks with the component selected; the program and its arguments are to be added.
+/// Returns `mpirun` with this many ranks and the component selected. The caller adds the program and its arguments.
 pub(crate) fn mpirun(ranks: u32) -> Command {
     let mut command = mpirun_as_is(ranks);
     command.args(["--mca", "pml", "cableway"]);
     command
 }
 
-/// The same with Open MPI's own choice of components, ours being among those it may choose from.
+/// Returns the same with Open MPI's own selection among all components, including the one under test.
 pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
     let mut command = Command::new("mpirun");
     clean(&mut command);
-    // Nothing is measured, nor kept in anybody's home.
+    // Nothing is measured or stored in a home folder.
     command.env("CABLEWAY_DEVICE_COSTS", "default");
     if major_version() < 5 {
-        // With libevent's epoll, mpirun of Debian 12 (PMIx 4.2.2) now and then does not hear a process that is spawned,
-        // which then waits in MPI_Init forever, whatever carries its messages.
+        // With libevent's epoll, mpirun of Debian 12 (PMIx 4.2.2) sometimes misses a spawned process, which then waits
+        // in MPI_Init forever, whatever carries its messages.
         command.env("EVENT_NOEPOLL", "1");
     }
     command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
@@ -114,8 +115,8 @@ pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
     command
 }
 
-/// The program alone, a job of one that nobody started: what it says, and how it ends, comes through no `mpirun`, which
-/// loses the last words of processes that end with an error, and their exit status.
+/// Returns the program without `mpirun`, as a job of one rank. `mpirun` loses the last lines of processes that end with
+/// an error, and their exit status.
 pub(crate) fn singleton(program: &Path) -> Command {
     let mut command = Command::new(program);
     clean(&mut command);
@@ -125,8 +126,8 @@ pub(crate) fn singleton(program: &Path) -> Command {
     command
 }
 
-/// Adds a program to an `mpirun` of so many ranks, and runs it. Answers what each rank wrote to stderr, which goes past
-/// `mpirun` into a file.
+/// Adds a program to an `mpirun` of this many ranks, and runs it. Returns what each rank wrote to stderr, which goes to
+/// a file instead of `mpirun`.
 pub(crate) fn run_apart(
     mpirun: &mut Command,
     ranks: u32,
@@ -145,12 +146,12 @@ pub(crate) fn run_apart(
     (finished, said)
 }
 
-/// 5.0's mpirun gives the short name, which PMIx knows, too, a value of its own on some distributions.
+/// 5.0's mpirun gives the short name, which PMIx uses, too, its own value on some distributions.
 pub(crate) fn path_parameter() -> &'static str {
     if major_version() >= 5 { "opal_mca_base_component_path" } else { "mca_base_component_path" }
 }
 
-/// Of the Open MPI that runs the tests.
+/// Returns the major version of the Open MPI that runs the tests.
 pub(crate) fn major_version() -> u32 {
     static MAJOR: OnceLock<u32> = OnceLock::new();
     *MAJOR.get_or_init(|| {
@@ -161,14 +162,14 @@ pub(crate) fn major_version() -> u32 {
     })
 }
 
-/// Removes what the caller's environment would set of Open MPI's or our parameters.
+/// Removes parameters of Open MPI and Cableway from the caller's environment.
 pub(crate) fn clean(command: &mut Command) {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OMPI_") || name.starts_with("CABLEWAY_")) {
         command.env_remove(name);
     }
 }
 
-/// Where Open MPI is to look for components: ours, then its own.
+/// Returns the folders with components: the one under test, then Open MPI's own.
 pub(crate) fn component_path() -> String {
     static OWN: OnceLock<String> = OnceLock::new();
     let own = OWN.get_or_init(|| {
@@ -179,7 +180,7 @@ pub(crate) fn component_path() -> String {
     format!("{}:{own}", components().display())
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -195,20 +196,20 @@ impl Finished {
     }
 }
 
-/// Runs `tests/programs/NAME.c` in so many ranks under the component, which must succeed.
+/// Runs `tests/programs/NAME.c` with this many ranks under the component, and checks that it succeeds.
 pub(crate) fn run_program(ranks: u32, name: &str, arguments: &[&str]) -> Finished {
     finish(mpirun(ranks).arg(program(name)).args(arguments)).assert_success()
 }
 
-/// Takes so long only what hangs: no test waits for this to pass.
+/// Only a hang takes so long. No test waits for this to pass.
 pub(crate) const HANG: Duration = Duration::from_secs(600);
 
-/// Runs to the end, with nothing to read.
+/// Runs a command to its end, without input.
 pub(crate) fn finish(command: &mut Command) -> Finished {
     finish_within(command, HANG)
 }
 
-/// Runs to the end; what takes longer than the limit is ended and fails the test.
+/// Runs a command to its end. A command that exceeds the limit is ended, and the test fails.
 pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished {
     let began = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -217,7 +218,7 @@ pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished 
     let stderr = child.stderr.take().map(collect);
     let mut status = wait_for(&mut child, limit);
     if status.is_none() {
-        // mpirun passes the end on to its ranks.
+        // mpirun passes the signal on to its ranks.
         let _ = kill_process(Pid::from_child(&child), Signal::TERM);
         if wait_for(&mut child, Duration::from_secs(10)).is_none() {
             let _ = child.kill();
@@ -252,7 +253,7 @@ fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// The name that Debian gives NetPIPE over Open MPI.
+/// Debian's name of NetPIPE for Open MPI.
 const NETPIPE: &str = "NPopenmpi";
 pub(crate) const NO_NETPIPE: &str = "there is no NetPIPE (apt-get install netpipe-openmpi)";
 
@@ -260,17 +261,17 @@ pub(crate) fn has_netpipe() -> bool {
     Command::new("sh").args(["-c", &format!("command -v {NETPIPE}")]).output().is_ok_and(|found| found.status.success())
 }
 
-/// NetPIPE's integrity check, by an `mpirun` of two ranks, of messages up to `longest` bytes.
+/// Runs NetPIPE's integrity check by an `mpirun` of two ranks, with messages up to `longest` bytes.
 pub(crate) fn netpipe(mpirun: &mut Command, longest: usize, mode: &[&str], limit: Duration) {
     mpirun.arg(NETPIPE).args(["-i", "-n", "3", "-u", &longest.to_string(), "-o", "/dev/null"]).args(mode);
     let run = finish_within(mpirun, limit).assert_success();
     let said = run.stdout + &run.stderr;
-    // The other rank's words may stand in the midst of a line.
+    // The other rank's output may appear in the middle of a line.
     let (sizes, passed) = (said.matches(" times -->").count(), said.matches("Integrity check passed").count());
     assert!(sizes > 30 && passed == sizes, "{mode:?}, {passed} of {sizes}: {said}");
 }
 
-/// Says why a test does nothing here.
+/// Prints why a test is skipped.
 pub(crate) fn skip(reason: &str) {
     println!("skipped: {reason}");
 }

@@ -35,7 +35,7 @@ fn int(value: u32) -> u64 {
 }
 
 #[test]
-fn device_memory_tells_its_context_and_range() {
+fn attributes_of_device_memory_have_its_context_and_range() {
     let session = Session::begin();
     let base = session.alloc(5000) as usize;
     let at = base + 100;
@@ -57,7 +57,7 @@ fn device_memory_tells_its_context_and_range() {
 }
 
 #[test]
-fn host_memory_is_known_only_where_it_is_pinned() {
+fn only_pinned_host_memory_has_attributes() {
     let session = Session::begin();
     let pinned = session.pinned(5000).as_mut_ptr() as usize;
     assert_eq!(attribute(MEMORY_TYPE, pinned + 1), (0, 1));
@@ -78,7 +78,7 @@ fn host_memory_is_known_only_where_it_is_pinned() {
 }
 
 #[test]
-fn managed_memory_belongs_to_both() {
+fn managed_memory_has_host_and_device_addresses() {
     let session = Session::begin();
     let mut base = 0_usize;
     ok!(cuMemAllocManaged(&raw mut base, 4096_usize, 1_u32));
@@ -100,7 +100,7 @@ fn booleans_are_stored_as_ints() {
 }
 
 #[test]
-fn buffer_ids_are_not_reused_where_addresses_are() {
+fn buffer_ids_are_never_reused() {
     let session = Session::begin();
     let mut ids = std::collections::HashSet::new();
     let mut addresses = std::collections::HashSet::new();
@@ -116,7 +116,7 @@ fn buffer_ids_are_not_reused_where_addresses_are() {
 }
 
 #[test]
-fn synchronous_operations_can_be_asked_for() {
+fn sync_memops_can_be_set() {
     let session = Session::begin();
     let base = session.alloc(64) as usize;
     let one = 1_u32;

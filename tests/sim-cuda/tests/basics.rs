@@ -29,7 +29,7 @@ fn devices_have_names_and_identities() {
 }
 
 #[test]
-fn bytes_go_to_the_device_and_back() {
+fn bytes_are_copied_to_the_device_and_back() {
     let session = Session::begin();
     for len in [1_usize, 3, 4, 4095, 65_536, (3 << 20) + 5] {
         let address = session.alloc(len);
@@ -144,7 +144,7 @@ fn rows_are_copied_at_their_pitch() {
 }
 
 #[test]
-fn a_batch_copies_all_or_says_what_is_wrong() {
+fn a_batch_copies_everything_or_reports_the_error() {
     let session = Session::begin();
     let (src, dst, stream) = (session.alloc(1 << 16), session.alloc(1 << 16), session.stream(1));
     let bytes = pattern(1 << 16, 3);
@@ -240,7 +240,7 @@ fn stream_memory_operations_read_and_write_words() {
 }
 
 #[test]
-fn events_follow_their_latest_recording() {
+fn an_event_follows_its_latest_recording() {
     let session = Session::begin();
     let (event, stream) = (session.event(), session.stream(1));
     ok!(cuEventQuery(event));

@@ -160,8 +160,8 @@ fn a_stream_that_waits_for_captured_work_joins() {
 }
 
 #[test]
-fn a_capturing_stream_tells_nothing() {
-    in_child("a_capturing_stream_tells_nothing", &[], || {
+fn a_capturing_stream_cannot_be_queried() {
+    in_child("a_capturing_stream_cannot_be_queried", &[], || {
         let session = Session::begin();
         let stream = session.stream(1);
         ok!(cuStreamBeginCapture_v2(stream, RELAXED));

@@ -71,8 +71,8 @@ fn each_thread_has_its_own_stack_of_contexts() {
 }
 
 #[test]
-fn a_reset_takes_everything_along() {
-    in_child("a_reset_takes_everything_along", &[], || {
+fn a_reset_destroys_everything() {
+    in_child("a_reset_destroys_everything", &[], || {
         let session = Session::begin();
         let (address, event) = (session.alloc(4096), session.event());
         let pinned = session.pinned(4096).as_mut_ptr() as usize;
@@ -137,8 +137,8 @@ fn work_of_two_contexts_does_not_mix() {
 }
 
 #[test]
-fn a_forked_child_has_no_driver() {
-    in_child("a_forked_child_has_no_driver", &[], || {
+fn a_forked_child_cannot_use_the_driver() {
+    in_child("a_forked_child_cannot_use_the_driver", &[], || {
         let session = Session::begin();
         let address = session.alloc(16);
         // Found before the fork: the child only calls.

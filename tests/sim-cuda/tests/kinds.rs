@@ -169,7 +169,7 @@ fn only_exportable_memory_is_exported() {
 }
 
 #[test]
-fn mappings_are_numbered_anew_and_memory_lives_while_anybody_maps_it() {
+fn mappings_get_new_ids_and_keep_their_memory() {
     let session = Session::begin();
     let (mut base, mut other) = (0_u64, 0_u64);
     for address in [&mut base, &mut other] {
@@ -203,9 +203,9 @@ fn mappings_are_numbered_anew_and_memory_lives_while_anybody_maps_it() {
 }
 
 #[test]
-fn another_devices_memory_takes_copies_where_its_owner_allows_it() {
+fn copies_to_another_device_need_its_owners_permission() {
     if device_count() < 2 {
-        eprintln!("skipped another_devices_memory_takes_copies_where_its_owner_allows_it: there is one device");
+        eprintln!("skipped copies_to_another_device_need_its_owners_permission: there is one device");
         return;
     }
     const LEN: usize = 2 << 20;

@@ -154,8 +154,8 @@ fn events_and_pinned_copies_complete_late() {
 }
 
 #[test]
-fn streams_run_in_another_order_than_they_were_fed() {
-    in_child("streams_run_in_another_order_than_they_were_fed", SLOW, || {
+fn streams_run_in_a_different_order_than_submitted() {
+    in_child("streams_run_in_a_different_order_than_submitted", SLOW, || {
         if !is_simulated() {
             println!("skipped: a real driver may, but need not");
             return;

@@ -139,7 +139,7 @@ fn memory_is_shared_by_handle() {
 }
 
 #[test]
-fn a_mapping_of_freed_memory_does_not_show_what_came_after() {
+fn a_mapping_of_freed_memory_never_shows_later_data() {
     let session = Session::begin();
     let address = session.alloc(4 << 20);
     session.write(address, &[1; 64]);
@@ -151,7 +151,7 @@ fn a_mapping_of_freed_memory_does_not_show_what_came_after() {
         partner.go_on();
     };
     together(
-        "a_mapping_of_freed_memory_does_not_show_what_came_after",
+        "a_mapping_of_freed_memory_never_shows_later_data",
         &Handle::of_memory(address).to_string(),
         owner,
         |handles| {

@@ -46,9 +46,9 @@ fn a_cpu_that_touches_device_memory_faults() {
 }
 
 #[test]
-fn calls_fail_as_asked() {
+fn calls_fail_as_configured() {
     let faults = [("SIM_CUDA_FAIL", "cuMemAlloc:2:2,cuStreamCreate:999:2+,cuIpcOpenMemHandle:201")];
-    in_child("calls_fail_as_asked", &faults, || {
+    in_child("calls_fail_as_configured", &faults, || {
         if skipped() {
             return;
         }
@@ -65,9 +65,9 @@ fn calls_fail_as_asked() {
 }
 
 #[test]
-fn symbols_can_be_missing_and_the_driver_old() {
+fn symbols_can_be_missing_or_from_an_old_driver() {
     let environment = [("SIM_CUDA_MISSING", "cuMemcpyBatchAsync,cuCtxGetId"), ("SIM_CUDA_VERSION", "11040")];
-    in_child("symbols_can_be_missing_and_the_driver_old", &environment, || {
+    in_child("symbols_can_be_missing_or_from_an_old_driver", &environment, || {
         if skipped() {
             return;
         }
@@ -143,8 +143,8 @@ fn counts_are_written_at_exit() {
 }
 
 #[test]
-fn memory_ends_at_its_limit() {
-    in_child("memory_ends_at_its_limit", &[("SIM_CUDA_MEMORY", "1M")], || {
+fn allocations_fail_beyond_the_memory_limit() {
+    in_child("allocations_fail_beyond_the_memory_limit", &[("SIM_CUDA_MEMORY", "1M")], || {
         if skipped() {
             return;
         }
@@ -167,9 +167,9 @@ fn identity(device: i32) -> [u8; 16] {
 }
 
 #[test]
-fn a_process_sees_the_devices_that_it_may() {
+fn a_process_sees_only_its_visible_devices() {
     let environment = [("SIM_CUDA_DEVICES", "4"), ("CUDA_VISIBLE_DEVICES", "2,0")];
-    in_child("a_process_sees_the_devices_that_it_may", &environment, || {
+    in_child("a_process_sees_only_its_visible_devices", &environment, || {
         if skipped() {
             return;
         }
@@ -218,9 +218,9 @@ fn copies_go_between_devices() {
 }
 
 #[test]
-fn nothing_finds_it_by_accident() {
+fn the_simulated_driver_is_never_found_by_accident() {
     // In a process that has not loaded it: the loader knows what is loaded by its name.
-    in_child("nothing_finds_it_by_accident", &[], || {
+    in_child("the_simulated_driver_is_never_found_by_accident", &[], || {
         // SAFETY: looks a symbol up, in this executable and all that it was linked with.
         let linked = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"simCudaCallCount".as_ptr()) };
         assert!(linked.is_null(), "an executable that links the rlib exports its symbols");

@@ -51,14 +51,14 @@ fn costs_of_another_device_are_outdated() {
         Key { uuid: [3; 16], ..key() },
         Key { device: "0000:2B:00.0 NVIDIA H200".to_owned(), ..key() },
     ] {
-        assert!(matches!(read(&text, &other), Err(Unbelieved::Outdated(_))), "{other:?}");
+        assert!(matches!(read(&text, &other), Err(UnusableFile::Outdated(_))), "{other:?}");
     }
-    assert!(matches!(read(&text.replace("format 1", "format 2"), &key()), Err(Unbelieved::Outdated(_))));
+    assert!(matches!(read(&text.replace("format 1", "format 2"), &key()), Err(UnusableFile::Outdated(_))));
 }
 
-/// A peer that is reached otherwise now, or is not seen at present, costs its own figures only.
+/// A peer with another link, or an invisible one, invalidates only its own figures.
 #[test]
-fn of_peers_those_are_taken_that_are_as_they_were() {
+fn only_unchanged_peers_keep_their_costs() {
     let text = write(&key(), &content());
     let other = Key { peers: vec![([1; 16], "pcie 0".to_owned()), key().peers[1].clone()], ..key() };
     let read = read(&text, &other).unwrap().costs;
@@ -86,16 +86,16 @@ fn malformed_files_are_refused() {
         text.replace(&digits(&[2; 16]), &digits(&[1; 16])).replace("pcie 1", "nvlink 0"),
     ];
     for text in spoilt {
-        assert!(matches!(read(&text, &key()), Err(Unbelieved::Malformed(_))), "{text}");
+        assert!(matches!(read(&text, &key()), Err(UnusableFile::Malformed(_))), "{text}");
     }
-    // Of whatever was cut off, nothing is believed.
+    // A truncated file is ignored as a whole.
     for len in 0..text.len() - 1 {
         assert!(read(&text[..len], &key()).is_err(), "the first {len} bytes");
     }
 }
 
 #[test]
-fn dates_are_those_of_the_calendar() {
+fn dates_match_the_calendar() {
     for (days, expected) in [
         (0, (1970, 1, 1)),
         (58, (1970, 2, 28)),

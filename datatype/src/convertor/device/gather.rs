@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn near_blocks_are_copied_together_and_far_ones_alone() {
+    fn near_blocks_are_copied_together_and_far_ones_separately() {
         let far = 1 << 40;
         let dense = clusters(&blocks(&[100, 40, 4000, far, far + 16, -far]));
         let expected = [(0..3, 40, 4008), (3..5, far, far + 24), (5..6, -far, -far + 8)];

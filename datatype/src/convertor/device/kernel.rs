@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_take_a_call_for_rows_at_one_distance_and_one_for_each_other_block() {
+    fn copy_engines_take_one_call_for_regular_rows_and_one_for_each_other_block() {
         let vector = Strided { offset: 0, block: 8, dimensions: [(1000, 32), (1, 0), (1, 0)] };
         assert_eq!(engine_work(&Spread::Regular(vector), 8000), EngineWork { calls: 1, rows: 1000 });
         let plane = Strided { dimensions: [(10, 32), (100, 1000), (1, 0)], ..vector };

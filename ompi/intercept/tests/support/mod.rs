@@ -1,4 +1,4 @@
-//! Objects of one test: built, loaded and called.
+//! The objects of one test: building, loading and calling them.
 
 #![allow(dead_code, unused_imports, unused_macros)] // each test file uses its part
 
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A function by two names, of which the first is weak, as those of MPI are.
+/// Defines a function with two names. The first one is weak, as in MPI libraries.
 const LIBRARY: &str = r#"
 #define QUOTED(name) #name
 #define QUOTE(name) QUOTED(name)
@@ -39,7 +39,7 @@ const LOADER: &str = r#"
 void *load(const char *name) { void *volatile loaded = dlopen(name, RTLD_NOW | RTLD_LOCAL); return loaded; }
 "#;
 
-/// The objects of a test, in a folder of its own, with functions of its own names.
+/// The objects of a test, in their own folder and with their own function names.
 pub(crate) struct Objects {
     folder: PathBuf,
     name: String,
@@ -70,17 +70,17 @@ impl Objects {
         self.build(&self.folder, kind, CALLER, flags, Some(library))
     }
 
-    /// The same in a folder below.
+    /// Builds the same object in a folder below.
     pub(crate) fn caller_in(&self, below: &str, kind: &str, flags: &[&str], library: &Built) -> Built {
         self.build(&self.folder.join(below), kind, CALLER, flags, Some(library))
     }
 
-    /// An object that has the function by its first name, too.
+    /// Builds an object that defines the function under its first name, too.
     pub(crate) fn tool(&self, kind: &str, flags: &[&str], library: &Built) -> Built {
         self.build(&self.folder, kind, TOOL, flags, Some(library))
     }
 
-    /// An object that loads others, from a folder below.
+    /// Builds an object that loads others from a folder below.
     pub(crate) fn loader(&self, below: &str) -> Built {
         let runpath = format!("-Wl,--enable-new-dtags,-rpath,{}", self.folder.join(below).display());
         self.build(&self.folder, "loader", LOADER, &[&runpath], None)
@@ -88,7 +88,7 @@ impl Objects {
 
     fn build(&self, folder: &Path, kind: &str, source: &str, flags: &[&str], library: Option<&Built>) -> Built {
         std::fs::create_dir_all(folder).expect("cargo's folder for tests can be written");
-        // The loader knows objects by these names, too, so they must be this test's alone.
+        // The loader also identifies objects by these names, so they must differ between tests.
         let file = format!("lib{}_{}.so", self.name, kind);
         let path = folder.join(&file);
         let code = path.with_extension("c");
@@ -130,7 +130,7 @@ impl Built {
     }
 }
 
-/// An object in this process, until it is dropped.
+/// A loaded object. Dropping it unloads it.
 pub(crate) struct Loaded(*mut c_void);
 
 // SAFETY: the loader's handles are good in every thread.
@@ -147,7 +147,7 @@ impl Loaded {
         Loaded(handle)
     }
 
-    /// Has an object of [`Objects::loader`] load another by its bare name.
+    /// Makes an object of [`Objects::loader`] load another by its bare name.
     pub(crate) fn by(loader: &Loaded, file: &OsStr) -> Self {
         // SAFETY: the object has such a function.
         let load: extern "C" fn(*const c_char) -> *mut c_void = unsafe { std::mem::transmute(loader.address("load")) };
@@ -183,9 +183,9 @@ fn c_string(text: &OsStr) -> CString {
     CString::new(text.as_bytes()).expect("no zero bytes")
 }
 
-/// What may be done with each page that is mapped from a file.
+/// Returns the protection of each page that is mapped from a file.
 pub(crate) fn rights(path: &Path) -> Vec<(usize, String)> {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("the kernel tells");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
     let mut pages = Vec::new();
     for line in maps.lines().filter(|line| line.ends_with(path.to_str().expect("plain"))) {
         let mut words = line.split(' ');

@@ -7,7 +7,7 @@ use cableway_ompi_intercept::patch::Redirection;
 
 use super::{Built, Objects};
 
-/// What the library's functions return, and what those before them do.
+/// The results of the library's functions, and the amounts that replacements add.
 pub(crate) const THEIRS: c_int = 1;
 pub(crate) const OURS: c_int = 2;
 
@@ -16,11 +16,11 @@ pub(crate) extern "C" fn ours() -> c_int {
 }
 
 pub(crate) extern "C" fn ours_by_the_other_name() -> c_int {
-    // As a function of MPI's would be after a merge of the two.
+    // As with MPI functions whose two names have one address.
     std::hint::black_box(OURS)
 }
 
-/// The functions of one test, which are found by these names.
+/// The functions of one test, with their names.
 pub(crate) struct Names {
     pub(crate) first: &'static CStr,
     pub(crate) calls: [Call; 2],
@@ -54,7 +54,7 @@ impl Names {
         Objects::new(self.first.to_str().expect("plain"))
     }
 
-    /// The redirection of calls to a library, which is there from now on.
+    /// Returns the redirection of calls to a library, which stays loaded from now on.
     pub(crate) fn redirection(&'static self, library: &Built) -> Redirection {
         let library = library.load(libc::RTLD_LAZY | libc::RTLD_NODELETE);
         let code = library.address(self.first.to_str().expect("plain"));

@@ -17,11 +17,11 @@ enum { SLOTS = 6, LARGE = 1000, MOST_ROWS = 400 };
 
 static int rank, size, next, previous;
 static MPI_Comm comm;
-/* What the rows are to use at present. */
+/* The arguments of the rows in the present run. */
 static int C;
 static MPI_Datatype T;
 static MPI_Op OP;
-/* Of T. */
+/* The bytes of T. */
 static MPI_Aint extent;
 
 struct row {
@@ -43,7 +43,7 @@ static int row_count;
         CHECK(row_count < MOST_ROWS);                                                                                  \
         rows[row_count++] = (struct row){.name = NAME, .run = identifier};                                             \
     }
-/* Once more, so that a call may be named by a macro. */
+/* A second expansion, so that a macro can name a call. */
 #define ROW(call, ...) ROW_OF(call, __VA_ARGS__)
 #define ROW_OF(call, ...) ROW_AS(row_##call, #call, __VA_ARGS__)
 #define VARIANT(call, variant, ...) VARIANT_OF(call, variant, __VA_ARGS__)
@@ -69,7 +69,7 @@ static void *look_up(void *library, const char *name)
     return found;
 }
 
-/* Each rank uses a device of its own, as far as there are enough. */
+/* Each rank uses its own device, if there are enough. */
 static void open_driver(void)
 {
     int devices = 0;

@@ -1,13 +1,13 @@
 /* Rows: collective operations in all their forms. */
 
-/* Persistent collectives came into MPI after Open MPI 4.1, which has them by another name. */
+/* MPI has persistent collectives since Open MPI 5.0. Open MPI 4.1 has them under another name. */
 #if OMPI_MAJOR_VERSION < 5
 #define PERSISTENT(Name) MPIX_##Name##_init
 #else
 #define PERSISTENT(Name) MPI_##Name##_init
 #endif
 
-/* A collective operation, blocking and not, with the same arguments. */
+/* A collective operation, blocking and non-blocking, with the same arguments. */
 #define FORMS(Name, name, setup, ...)                                                                                  \
     ROW(MPI_##Name, { setup MPI_##Name(__VA_ARGS__); })                                                                \
     ROW(MPI_I##name, {                                                                                                 \
@@ -24,7 +24,7 @@
         }                                                                                                              \
         MPI_Request_free(&request);                                                                                    \
     })
-/* The same in place, or on an intercommunicator, or otherwise. */
+/* The same in place, on an intercommunicator, or with other variations. */
 #define VARIANTS(Name, name, variant, setup, ...)                                                                      \
     VARIANT(MPI_##Name, variant, { setup MPI_##Name(__VA_ARGS__); })                                                   \
     VARIANT(MPI_I##name, variant, {                                                                                    \
@@ -40,7 +40,7 @@
         MPI_Request_free(&request);                                                                                    \
     })
 
-/* Parts of different lengths, with room between them, in another order than the ranks'. */
+/* Parts of different lengths, with gaps between them, in another order than the ranks'. */
 static int counts[SLOTS], places[SLOTS], bytes_from[SLOTS];
 static MPI_Aint wide[SLOTS];
 static MPI_Datatype types[SLOTS];
@@ -50,7 +50,7 @@ static int part(int process)
     return process % 2 ? C : C - 2;
 }
 
-/* As many of each as this process has partners; every one has part(process) elements. */
+/* As many parts of each kind as this process has partners; every partner has part(process) elements. */
 static void vector(int n)
 {
     for (int i = 0; i < n; i++) {
@@ -62,7 +62,7 @@ static void vector(int n)
     }
 }
 
-/* Likewise, but every part is this process's: what it sends to each of the others. */
+/* The same, but every part has this process's length: what it sends to each of the others. */
 static int mine[SLOTS], mine_at[SLOTS], mine_from[SLOTS];
 static MPI_Aint mine_wide[SLOTS];
 static void own_vector(int n, int length)
@@ -165,7 +165,7 @@ INTER(Scatterv, scatterv, own_vector(others, C);, S, mine, mine_at, T, R, C, T, 
 
 /* --- between neighbours --- */
 
-/* A line, whose ends have no neighbour; and a graph in which everybody has all, itself included, in turn. */
+/* A line, whose ends have no neighbour; and a graph in which every process is a neighbour of all, including itself. */
 static MPI_Comm line = MPI_COMM_NULL, graph = MPI_COMM_NULL;
 
 static void topologies(void)

@@ -1,4 +1,4 @@
-/* Rows: the calls that functions before Open MPI's serve. */
+/* Rows: calls that Cableway's intercepting functions serve. */
 
 #define PACKED (C * 6 * (int) sizeof(int))
 
@@ -24,7 +24,7 @@ ROW(MPI_Unpack_external, {
 ROW(MPI_Sendrecv_replace, {
     MPI_Sendrecv_replace(R, C, T, next, 9, previous, 9, comm, MPI_STATUS_IGNORE);
 })
-/* A message that is shorter than the buffer leaves the rest alone. */
+/* A message that is shorter than the buffer leaves the rest unchanged. */
 VARIANT(MPI_Sendrecv_replace, longer, {
     MPI_Request request;
     MPI_Isend(S, C - 3, T, next, 9, comm, &request);
@@ -50,7 +50,7 @@ ROW(MPIX_Query_cuda_support, { CHECK_EQUAL(MPIX_Query_cuda_support(), 1); })
 static MPI_File file = MPI_FILE_NULL;
 static const char *file_name;
 
-/* A file of its own for each process, or one for all, with known content of a little more than one process's share. */
+/* One file for each process, or one for all, with known content that exceeds one process's share a little. */
 static void open_file(bool shared)
 {
     static char name[4096];
@@ -77,7 +77,7 @@ static void open_file(bool shared)
     free(content);
 }
 
-/* What is in the file afterwards counts as received, behind what the row receives. */
+/* The final content of the file counts as received, after the row's receive buffer. */
 static void close_file(void *R)
 {
     MPI_Offset length;
@@ -136,7 +136,7 @@ static void check_count(MPI_Status *status)
 
 BLOCKING(read, R)
 BLOCKING(write, S)
-/* A read past the end brings less, and leaves the rest of the buffer as it is. */
+/* A read beyond the end returns less, and leaves the rest of the buffer unchanged. */
 VARIANT(MPI_File_read_at, short, {
     MPI_Status status;
     int count;

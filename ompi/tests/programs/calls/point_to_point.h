@@ -119,7 +119,7 @@ ROW(MPI_Isendrecv_replace, {
     WAIT(request);
 })
 
-/* In parts that become ready one by one, the last first; C is a multiple of their number. */
+/* In partitions that become ready one by one, the last one first. C is a multiple of their number. */
 enum { PARTS = 5 };
 #define PARTITIONED(call, arrived)                                                                                     \
     ROW(call, {                                                                                                        \

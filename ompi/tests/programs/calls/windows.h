@@ -1,6 +1,6 @@
-/* Rows: one-sided operations, from and to buffers of this process, on the memory of the next. */
+/* Rows: one-sided operations between buffers of this process and the memory of the next process. */
 
-/* Where a row's buffer is, for rows that write it themselves. */
+/* The placement of a row's buffer, for rows that write the buffer themselves. */
 static void *device_receive;
 static size_t device_bytes;
 
@@ -16,15 +16,15 @@ static void write_receive(void *R, const void *from, size_t bytes)
 static MPI_Win win = MPI_WIN_NULL;
 static unsigned char *exposed;
 static size_t exposed_bytes;
-/* Under 4.1, Debian's settings leave no component for a window of given memory in a single process. */
+/* Under 4.1, Debian's settings leave no component for a window over existing memory in a single process. */
 #define NO_WINDOW (OMPI_MAJOR_VERSION < 5 && 1 == size)
 
-/* The window as it always is before a row. */
+/* The initial content of the window. */
 static void expose(void)
 {
     if (MPI_WIN_NULL == win) {
         exposed_bytes = (size_t) LARGE * 6 * sizeof(int);
-        /* Different components serve the two. */
+        /* Different components serve the two kinds of windows. */
         if (!NO_WINDOW) {
             exposed = malloc(exposed_bytes);
             MPI_Win_create(exposed, (MPI_Aint) exposed_bytes, 1, MPI_INFO_NULL, comm, &win);
@@ -38,14 +38,14 @@ static void expose(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* What the others wrote into this process's window counts as received, behind what the row receives. */
+/* What other processes wrote into this process's window counts as received, after the row's receive buffer. */
 static void show(void *R)
 {
     MPI_Barrier(MPI_COMM_WORLD);
     write_receive(AT(R, LARGE), exposed, (size_t) (C * extent));
 }
 
-/* Between two fences, from the lock of one target to its end, and within the lock of all, to a flush. */
+/* Between two fences; from the lock of one target to its unlock; within a lock of all targets, up to a flush. */
 #define EPOCHS(call, ...)                                                                                              \
     ROW(call, {                                                                                                        \
         expose();                                                                                                      \
@@ -93,8 +93,8 @@ static void show(void *R)
         show(R);                                                                                                       \
     })
 
-/* Between processes, osc/rdma of Open MPI 4.1 fetches garbage into a type with gaps as it accumulates, from host memory and
- * under ob1, too. */
+/* Between processes, osc/rdma of Open MPI 4.1 fetches garbage into a type with gaps when it accumulates, even from
+ * host memory and under ob1. */
 #define FETCHES_GARBAGE (OMPI_MAJOR_VERSION < 5 && size > 1)
 #define WHOLE_T (FETCHES_GARBAGE ? MPI_INT : T)
 #define WHOLE_C (FETCHES_GARBAGE ? C * (int) (extent / (int) sizeof(int)) : C)
@@ -117,7 +117,7 @@ REQUESTED(MPI_Rget, R, C, T, next, 0, C, T)
 REQUESTED(MPI_Raccumulate, S, C, T, next, 0, C, T, MPI_SUM)
 REQUESTED(MPI_Rget_accumulate, S, WHOLE_C, WHOLE_T, R, WHOLE_C, WHOLE_T, next, 0, WHOLE_C, WHOLE_T, MPI_SUM)
 
-/* A window on device memory, of the last rank only: an error for all. */
+/* A window over device memory, on the last rank only: an error on all ranks. */
 ROW(MPI_Win_create, {
     MPI_Win refused;
     int error;

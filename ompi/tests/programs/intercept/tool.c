@@ -1,4 +1,4 @@
-/* A profiling tool: counts a call, and makes it by its other name. */
+/* A profiling tool: counts calls and passes them on to the other name. */
 #include <mpi.h>
 
 int tool_calls(void);
