@@ -38,7 +38,7 @@ fn main() {
             // SAFETY: memory of this program, which nobody else uses, and which is waited for.
             unsafe { batch.copy(to, from, 6000) }.expect("a copy");
             let completion = batch.finish().expect("it begins");
-            // So that it is polled once, and the count does not depend on the machine.
+            // Poll once, so that the count does not depend on the machine.
             std::thread::sleep(std::time::Duration::from_micros(300));
             completion.wait().expect("it ends");
         }

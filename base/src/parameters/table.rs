@@ -81,7 +81,7 @@ macro_rules! parameters {
                 Err(Self::unknown(name))
             }
 
-            /// Sets a parameter or an internal setting, for tests that reach what no user should need.
+            /// Sets a parameter or an internal setting. Only tests use it.
             ///
             /// # Errors
             /// As [`set`](Self::set).
@@ -129,7 +129,7 @@ parameters {
         "Lower it where several jobs share a node. Calls that need more fail.";
     intercept: Flag = "yes",
         "let the Open MPI component redirect calls without a component interface, such as MPI_Pack, to its own functions",
-        "Use no if another tool must redirect calls last. Such calls then crash on device memory, unless libcableway_mpi.so is preloaded.";
+        "Use no if it conflicts with another tool that redirects MPI calls. Such calls then crash on device memory, unless libcableway_mpi.so is preloaded.";
     device_kernels: Flag = "yes",
         "let kernels copy where they are faster than copy engines: many copies at once, and data in blocks",
         "Use no if a profile must show only the program's kernels, or if the program occupies the whole device for long. Data in short blocks then becomes slow.";
@@ -137,7 +137,7 @@ parameters {
         "keep a kernel resident on the device that makes small copies in half the time of a copy engine",
         "Use yes for programs that are limited by the latency of small messages between devices. cudaDeviceSynchronize and cudaFree then wait for the kernel, up to device_copier_lease.";
     device_copier_lease: Time = "2ms",
-        "longest run of the resident kernel for small copies; it then pauses for as long",
+        "longest run of the resident kernel for small copies (device_copier); it then pauses for as long",
         "Longer leases serve more messages. cudaDeviceSynchronize and cudaFree may wait that long.";
     device_scratch_size: Size = "32M",
         "scratch memory in each device context that receives irregular blocks from irregular blocks",
@@ -159,13 +159,13 @@ parameters {
         "Run `cableway info --measure` once on each node to fill the files. With measure, a background thread may delay the program's driver calls by some milliseconds.";
     device_costs_folder: Text = "",
         "folder for measured device costs; empty means cableway/device-costs in XDG_CACHE_HOME or ~/.cache",
-        "Set it where home directories are read-only or shared between different clusters. Delete the files to measure everything again.";
+        "Set it where home directories are read-only, or shared between clusters with different hardware. Delete the files to measure everything again.";
     device_mapped_read_limit: Size = "0",
         "largest copy from a device that the CPU makes by loads from mapped device memory; 0 disables it",
         "Needs driver 13.3 or gdrcopy; never tested on hardware, so a self-test runs at first use. Start with 256.";
     device_mapped_write_limit: Size = "0",
         "largest copy to a device that the CPU makes by stores to mapped device memory; 0 disables it",
-        "See device_mapped_read_limit. Start with 4K.";
+        "Needs driver 13.3 or gdrcopy; see device_mapped_read_limit. Start with 4K.";
 
     pml_unexpected_limit: Size = "4M",
         "most bytes of unexpected messages from one peer; the data of further messages stays with the sender",
@@ -175,9 +175,9 @@ parameters {
         "Lower it where ranks share processors with other programs. Ranks that outnumber the cores always yield.";
     pml_sleep_after: Count = "0",
         "polls without an event before a waiting call sleeps until a transport has an event; 0 never sleeps",
-        "Works where all transports in use can wake the process: self, tcp, openib. A message that arrives during sleep takes some microseconds more.";
+        "Saves processor time and power where ranks wait for long. It has an effect only if all transports in use can wake the process: self, tcp and openib, but not sm. A message that arrives during sleep takes some microseconds more.";
     peer_timeout: Time = "10s",
-        "time without an answer over the network after which a peer counts as dead",
+        "time after which a peer that does not answer over the network counts as dead",
         "Raise it on networks that lose packets for long. Requests to a dead peer fail that much later.";
     progress_thread: Flag = "no",
         "run a thread that moves messages while the program computes",
@@ -185,7 +185,7 @@ parameters {
 
     btl_sm_eager_limit: Size = "16K",
         "largest message that is sent eagerly over shared memory",
-        "A larger limit saves a handshake. It costs one more copy, and more memory for unexpected messages.";
+        "A larger limit saves a handshake. Such messages cost one more copy, and more memory if they are unexpected.";
     btl_sm_max_send_size: Size = "64K",
         "largest fragment through the shared segment, without headers",
         "Larger fragments cost memory for each process and rarely gain speed.";
@@ -216,10 +216,10 @@ parameters {
         "Set it and btl_tcp_port_range to the ports that a firewall allows.";
     btl_tcp_port_range: Count = "1000",
         "number of ports to try, starting at btl_tcp_port_min",
-        "Use at least the number of ranks on a node.";
+        "Use at least the number of ranks on a node. A rank that finds no free port in the range does not start.";
     btl_tcp_sndbuf: Size = "0",
         "size of the socket send buffer; 0 lets the system choose",
-        "The system adapts its buffers. Set it only for networks of high bandwidth and latency that need more than the system's maximum.";
+        "The system adapts its buffers up to a maximum. Set this only for networks of high bandwidth and latency that need more.";
     btl_tcp_rcvbuf: Size = "0",
         "size of the socket receive buffer; 0 lets the system choose",
         "See btl_tcp_sndbuf.";
@@ -229,7 +229,7 @@ parameters {
 
     btl_openib_eager_limit: Size = "12K",
         "largest message that is sent eagerly over verbs, including its header",
-        "A larger limit needs receive buffers of that size.";
+        "A larger limit saves a handshake. It needs receive buffers of that size in btl_openib_receive_queues.";
     btl_openib_receive_queues: Text = "S,64K,256,64,32",
         "receive queues by growing size, separated by colons: S,SIZE,NUMBER,LOW,WINDOW (shared) or P,SIZE,NUMBER,LOW,WINDOW (per peer)",
         "A message uses the first queue with large enough buffers. With fewer than LOW free shared buffers, messages are copied out at once. WINDOW is the number of messages from one peer that may wait. LOW and WINDOW are optional. librdmacm uses only the last queue. The list must be the same in all processes.";
@@ -238,7 +238,7 @@ parameters {
         "Smaller messages are copied through receive buffers, because registration makes RDMA slow for them.";
     btl_openib_get: Flag = "yes",
         "let the receiver's NIC read large messages (RDMA read); otherwise the sender's NIC writes them",
-        "Use no on NICs that read slowly. Each message then registers memory again.";
+        "Use no on NICs whose RDMA reads are slow. Each message then registers the receiver's memory again.";
     btl_openib_registration_cache: Size = "1G",
         "most bytes of host memory that stay registered after a transfer, and the same for device memory",
         "Use at most half of the memory lock limit. With 0, each transfer registers its memory.";
@@ -250,7 +250,7 @@ parameters {
         "Use off if device data arrives late or wrong on a platform without PCI Express ordering between GPU and NIC. Everything is then staged.";
     btl_openib_gpudirect_limit: Size = "128K",
         "largest message from or to device memory that the NIC moves itself",
-        "Many machines let the NIC read device memory slowly. Raise it where GPU and NIC are connected to one PCI Express switch.";
+        "On many machines the NIC reads device memory slowly. Raise the limit where GPU and NIC are connected to one PCI Express switch.";
     btl_openib_if_include: Text = "",
         "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all except the excluded ones",
         "Set it where the nearest and fastest ports are not the right ones.";
@@ -268,10 +268,10 @@ parameters {
         "auto uses datagrams, and rdmacm where the device has none (iWARP). rdmacm needs an IP address on the port, and works across routers.";
     btl_openib_ib_pkey_val: Text = "",
         "partition to use, by its key (P_Key), such as 0x8001; empty means the entry at btl_openib_pkey_index",
-        "The highest bit (full membership) is ignored.";
+        "Set it on fabrics with several partitions, to the job's own. The highest bit (full membership) is ignored.";
     btl_openib_pkey_index: Count = "0",
         "partition to use, by the index of its key in the port's P_Key table",
-        "Prefer btl_openib_ib_pkey_val: indexes differ between hosts.";
+        "Prefer btl_openib_ib_pkey_val, because indexes differ between hosts.";
     btl_openib_allow_different_subnets: Flag = "no",
         "connect to peers on other subnets even if no route is known",
         "Over InfiniBand it needs rdmacm, which resolves the path across routers. Connections without a route fail after a timeout.";
@@ -286,7 +286,7 @@ parameters {
         "A shorter time detects dead peers earlier, but also takes busy peers for dead.";
     btl_openib_ib_retry_count: Count = "6",
         "number of times that a NIC resends before the connection fails",
-        "soft-RoCE never gives up with 7.";
+        "Raise it on networks with long outages: a dead peer is then detected later. Use at most 6 with soft-RoCE, which never gives up with 7.";
 }
 internal {
     device_chunk_size: Size = "2M", "size of the largest pieces of a large device message that is staged";
@@ -296,7 +296,7 @@ internal {
     device_kernel_patience: Time = "200us", "time after which a kernel that has not started is revoked";
     device_kernel_limit: Size = "256K", "largest average size of copies that one kernel makes together, if no costs were measured";
     device_copier_idle: Time = "200us", "time without a copy after which the resident copier ends";
-    device_pack_latency: Time = "4us", "time that a packing kernel takes longer than a copy of one run by a copy engine";
+    device_pack_latency: Time = "4us", "extra time of a packing kernel over a copy of one run by a copy engine";
     device_ipc_pool_size: Size = "16K", "smallest message of an exportable pool's memory that is mapped";
     device_ipc_open_size: Size = "96M", "smallest message that maps its allocation at first use";
     device_staged_latency: Time = "19us", "estimate: a small staged message between devices";

@@ -1,4 +1,4 @@
-//! What a stream capture lets others do, and how one's own thread's capture shows.
+//! What a stream capture permits to other threads, and how a thread detects its own capture.
 
 use std::sync::Barrier;
 

@@ -1,4 +1,4 @@
-//! What classification costs, and what identifiers tell apart.
+//! The cost of classification, and what identifiers distinguish.
 
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex};
 
@@ -43,7 +43,7 @@ fn host_costs(bench: &Bench) {
     }
 }
 
-/// Whether ids tell new allocations at old addresses from old ones.
+/// Reports whether ids distinguish new allocations from old ones at the same address.
 fn identifiers(bench: &Bench) {
     for kind in [BufferKind::Device, BufferKind::Pool, BufferKind::Vmm, BufferKind::Managed] {
         let mut seen = std::collections::HashMap::new();

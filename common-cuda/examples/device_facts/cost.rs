@@ -1,4 +1,4 @@
-//! What the driver's small calls cost.
+//! The cost of the driver's small calls.
 
 use cableway_common_cuda::{BouncePool, BufferKind, DeviceBuffer, DeviceIndex, Direction, Order};
 
@@ -44,7 +44,7 @@ fn driver_calls(bench: &Bench) {
         app.cuStreamWaitEvent(stream, event, 0).unwrap();
     });
     app.cuCtxSynchronize().unwrap();
-    // Whether polling could do without entering the context.
+    // Check whether a poll needs to enter the context.
     let answer = std::thread::scope(|scope| scope.spawn(|| app.cuEventQuery(event)).join());
     fact("query of an event in a thread without context", format_args!("{answer:?}"));
 }

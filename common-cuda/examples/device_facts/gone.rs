@@ -1,4 +1,4 @@
-//! What calls do on handles of contexts that are gone; each in a process of its own, since some may crash.
+//! The effect of calls on handles of destroyed contexts, each in a separate process, since some may crash.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -34,7 +34,7 @@ pub(crate) fn run(_bench: &Bench) {
     }
 }
 
-/// One probe, in the process that may crash of it.
+/// One probe, in the process that may crash.
 pub(crate) fn probe(bench: &Bench, probe: &str) {
     let app = &bench.app;
     let destroyed = probe.ends_with("destroyed");

@@ -1,4 +1,4 @@
-//! What the design rests on, measured on the devices at hand: run it on a real GPU before believing it there.
+//! Measures the facts that the design relies on. Run it on a new kind of GPU before relying on them there.
 //!
 //! `cargo run --release -p cableway-common-cuda --example device_facts [NAME...]` prints one line per fact; names
 //! select groups (`classify`, `cost`, `order`, `capture`, `gone`, `memory`, `peers`).
@@ -21,13 +21,13 @@ use cableway_common_cuda::{Devices, LIBDIR_VARIABLE};
 
 use app::App;
 
-/// What every group works with.
+/// The data of every group.
 struct Bench {
     app: App,
     devices: Devices,
 }
 
-/// The devices of the driver in `CABLEWAY_CUDA_LIBDIR`, else of the one that the loader finds.
+/// Opens the devices of the driver in `CABLEWAY_CUDA_LIBDIR`, else of the one that the loader finds.
 fn devices(assignments: &[&str]) -> Devices {
     let mut parameters = Parameters::default();
     for assignment in assignments {
@@ -42,7 +42,7 @@ fn fact(name: &str, value: impl std::fmt::Display) {
     println!("{name:<72} {value}");
 }
 
-/// Microseconds a call, the least of five rounds.
+/// Returns the microseconds of a call, the least of five rounds.
 fn time(calls: u32, mut call: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! Whether a copy sees what the program copied just before, and what the ways to make sure of it cost.
+//! Whether a copy sees the data of the program's preceding copy, and what each method to ensure that costs.
 
 use std::ffi::c_void;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::{Bench, fact};
 
 const TRIALS: u32 = 2000;
 
-/// How the copy is made to come after the program's own.
+/// How the copy is ordered after the program's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Nothing,
@@ -16,11 +16,11 @@ enum Way {
     Event,
     /// An event, unless a query finds the legacy stream idle.
     QueryThenEvent,
-    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, set once for the allocation.
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, set once on the allocation.
     SyncMemops,
 }
 
-/// What the program does just before.
+/// The program's preceding operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     PageableCopy,
@@ -55,7 +55,7 @@ fn trials(app: &App, before: Before, way: Way, len: usize) {
     let mut stale = 0;
     let mut spent = 0.0;
     for trial in 1..=TRIALS {
-        // Every byte differs from the trial's before.
+        // Every byte differs from that of the previous trial.
         let byte = (trial % 251) as u8;
         match before {
             Before::PageableCopy => {

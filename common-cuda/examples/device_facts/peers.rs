@@ -1,4 +1,4 @@
-//! Copies between two devices of one process that have not been told of each other.
+//! Copies between two devices of one process without enabled peer access.
 
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex};
 
