@@ -21,7 +21,7 @@ struct Machine {
 impl Machine {
     /// None where verbs are not tested.
     fn new() -> Option<Machine> {
-        let Driver { folder, simulated } = Driver::find();
+        let Driver { folder, simulated, .. } = Driver::find();
         if !transports().iter().any(|btl| btl == "openib") {
             skip("verbs are tested where CABLEWAY_TEST_TRANSPORTS names openib");
             return None;
