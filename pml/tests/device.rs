@@ -111,6 +111,30 @@ fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
     }
 }
 
+/// A link that copies between devices alone carries fragments if one buffer is in host memory. No GET, PUT or offer may
+/// be tried first.
+#[test]
+fn one_buffer_in_host_memory_takes_fragments_at_once() {
+    let _alone = alone();
+    let devices = devices();
+    let flags = ALL | Flags::OFFER | Flags::DEVICE_TO_DEVICE;
+    for (from, to) in [(Some(BufferKind::Device), None), (None, Some(BufferKind::Device))] {
+        for len in [20_000, 300_001, (1 << 20) + 1] {
+            let ranks = Ranks::on(&devices, 2, &[Link::new("net", flags)], &[], false);
+            let content = pattern(len, 4);
+            let mut source = Memory::new(&devices, from, &content);
+            let mut target = Memory::new(&devices, to, &vec![0; len]);
+            let (out, into) =
+                (Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
+            ranks.transfer(out, into, &SendMode::Standard).1.unwrap();
+            assert!(target.read(len) == content);
+            let both = |name| ranks.counter(0, name) + ranks.counter(1, name);
+            assert_eq!((both("protocol_get"), both("protocol_put")), (0, 0), "{len} bytes from {from:?} to {to:?}");
+            assert_eq!((both("protocol_fragments"), ranks.net.offers_made()), (1, 0));
+        }
+    }
+}
+
 /// Checks that the PUT requests and FINs of a window leave together, whichever side copies, and that all data arrives.
 #[test]
 fn a_window_of_device_messages_batches_its_control_messages() {

@@ -247,7 +247,7 @@ pub(crate) struct Announcement {
     pub(crate) any: Flags,
     /// Whether the message is larger than a link should move to device memory by one operation.
     pub(crate) too_large: bool,
-    /// Whether only one of the buffers is known to be on a device.
+    /// Whether only one of the buffers is on a device.
     pub(crate) mixed: bool,
     pub(crate) costs: Costs,
 }

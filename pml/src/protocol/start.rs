@@ -135,7 +135,7 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
 
 fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return Ok(Attempt::Started) };
-    let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false };
+    let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false, on_device: false };
     let header = rendezvous::rendezvous_bytes(&transfer.envelope, &announced);
     let attempt = eager::attempt(cx, channel, id, Some(&header))?;
     if !matches!(attempt, Attempt::Sent) {

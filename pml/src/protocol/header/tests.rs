@@ -23,11 +23,12 @@ fn id() -> impl Strategy<Value = Id> {
 
 fn announced() -> impl Strategy<Value = Announced> {
     let ways = prop_oneof![Just((false, false)), Just((true, false)), Just((true, true))];
-    (any::<u64>(), id(), ways).prop_map(|(len, sender, (addressable, packs))| Announced {
+    (any::<u64>(), id(), ways, any::<bool>()).prop_map(|(len, sender, (addressable, packs), on_device)| Announced {
         len,
         sender,
         addressable,
         packs,
+        on_device,
     })
 }
 
@@ -166,7 +167,7 @@ fn what_no_engine_sends_is_refused() {
     let mut flagged = match_bytes(&envelope);
     flagged[1] = 0x80;
     assert!(matches!(parses(&flagged, MATCH_LEN), Err(Malformed::Flags { .. })));
-    let announced = Announced { len: 10, sender: Id(1), addressable: false, packs: false };
+    let announced = Announced { len: 10, sender: Id(1), addressable: false, packs: false, on_device: true };
     let part = bytes(Rts { envelope, announced });
     assert!(parses(&part, RENDEZVOUS_LEN + 10).is_ok());
     assert!(matches!(parses(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));

@@ -23,6 +23,8 @@ pub(crate) struct Announced {
     pub(crate) addressable: bool,
     /// Whether it can PUT only into one run of device memory, because its kernel packs.
     pub(crate) packs: bool,
+    /// Whether the sender's buffer is on a device.
+    pub(crate) on_device: bool,
 }
 
 /// Receiver to sender: the end of the message. `Err`: the receive failed.
@@ -60,13 +62,17 @@ pub(crate) const RENDEZVOUS_LEN: usize = size_of::<RendezvousLayout>();
 pub(crate) const FLAG_ADDRESSABLE: u8 = 1;
 /// The sender packs, and can PUT only into one run of device memory. Only with `FLAG_ADDRESSABLE`.
 const FLAG_PACKS: u8 = 4;
+/// The sender's buffer is on a device.
+pub(crate) const FLAG_ON_DEVICE: u8 = 8;
 
 impl RendezvousLayout {
     /// Encodes an announcement of this kind.
     #[inline]
     pub(crate) fn new(kind: u8, envelope: &Envelope, announced: &Announced) -> Self {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let flags = flag(announced.addressable, FLAG_ADDRESSABLE) | flag(announced.packs, FLAG_PACKS);
+        let flags = flag(announced.addressable, FLAG_ADDRESSABLE)
+            | flag(announced.packs, FLAG_PACKS)
+            | flag(announced.on_device, FLAG_ON_DEVICE);
         RendezvousLayout {
             matching: MatchLayout::new(kind, flags, envelope),
             len: announced.len.into(),
@@ -81,6 +87,7 @@ impl RendezvousLayout {
             sender: Id(self.sender.get()),
             addressable: flags & FLAG_ADDRESSABLE != 0,
             packs: flags & FLAG_PACKS != 0,
+            on_device: flags & FLAG_ON_DEVICE != 0,
         };
         Ok((self.matching.envelope()?, announced))
     }
@@ -98,9 +105,9 @@ impl Header for Rts {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: RendezvousLayout = reader.read()?;
         let (kind, flags) = (reader.kind, layout.matching.flags);
-        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS)?;
+        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_ON_DEVICE)?;
         // A sender that packs can PUT.
-        if flags == FLAG_PACKS {
+        if flags & (FLAG_ADDRESSABLE | FLAG_PACKS) == FLAG_PACKS {
             return Err(Malformed::Flags { kind, flags });
         }
         let (envelope, announced) = layout.announced()?;

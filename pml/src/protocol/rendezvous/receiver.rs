@@ -111,8 +111,7 @@ fn announcement(
         attentive: !cx.core.crowded && state.sends.is_empty() && state.offers.attentive(cx.peer),
         any: abilities.any,
         too_large: transfer.wanted > abilities.device_max_rdma_size as u64,
-        // Only the sender knows where its buffer is.
-        mixed: false,
+        mixed: announced.on_device != shape.on_device,
         costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
     }
 }

@@ -149,6 +149,11 @@ impl Net {
         self.state.lock().offers.len()
     }
 
+    /// Returns the number of offers that were ever made.
+    pub fn offers_made(&self) -> u64 {
+        self.state.lock().next_offer
+    }
+
     /// Returns the number of fragments that were allocated and not sent.
     pub fn fragments(&self) -> usize {
         self.fragments.0.lock().len()
