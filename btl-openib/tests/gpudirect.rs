@@ -75,7 +75,7 @@ fn get_and_put_move_device_memory() {
     if !has_device() {
         return;
     }
-    isolated("device_memory_goes_from_place_to_place", PEER_MEMORY, || {
+    isolated("get_and_put_move_device_memory", PEER_MEMORY, || {
         let (devices, sysfs) = (devices(), Sysfs::new(true));
         let Pair { a, b, mut to_b, mut to_a } = sysfs.pair(&devices, &["btl_openib_gpudirect_limit=5M"]);
         let nodes = [&a, &b];
@@ -257,7 +257,7 @@ fn no_write_without_known_visibility() {
         return;
     }
     let unseen: &[(&str, &str)] = &[("SIM_CUDA_DIRECT", "peer_memory,unseen")];
-    isolated("nothing_is_written_that_may_not_be_seen", unseen, || {
+    isolated("no_write_without_known_visibility", unseen, || {
         let (devices, sysfs) = (devices(), Sysfs::new(true));
         let Pair { a, b, mut to_b, mut to_a } = sysfs.pair(&devices, &[]);
         let bytes = pattern(10_000, 1);

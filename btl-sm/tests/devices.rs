@@ -255,7 +255,7 @@ impl Upcalls for FreesAtOnce {
 
 #[test]
 fn pool_memory_is_unmapped_before_its_message_completes() {
-    const TEST: &str = "memory_of_a_pool_is_let_go_of_before_its_message_is_over";
+    const TEST: &str = "pool_memory_is_unmapped_before_its_message_completes";
     if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
         return eprintln!("skipped {TEST}: the simulated driver only ends a process that frees what is mapped");
     }
@@ -289,7 +289,7 @@ fn pool_memory_is_unmapped_before_its_message_completes() {
 /// peer's memory are known.
 #[test]
 fn a_link_adapts_to_its_devices() {
-    const TEST: &str = "a_link_follows_what_becomes_known_of_its_devices";
+    const TEST: &str = "a_link_adapts_to_its_devices";
     if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
         return eprintln!("skipped {TEST}: only the simulated driver has made-up figures");
     }
