@@ -414,3 +414,27 @@ fn a_device_failure_ends_the_request_on_both_sides() {
         assert_ne!(failed, 0, "the fault occurred");
     });
 }
+
+/// Messages that fail before they leave are announced without data. Their credit must come back, or later messages of
+/// any kind would all be announced.
+#[test]
+fn failed_eager_messages_give_back_their_credit() {
+    let _alone = alone();
+    const TEST: &str = "failed_eager_messages_give_back_their_credit";
+    const LEN: usize = 4000;
+    with_faults(TEST, &["cuMemcpyAsync:2", "cuMemcpyAsync:2:4+"], || {
+        let devices = devices();
+        let link = Link::new("net", Flags::empty());
+        let ranks = Ranks::on(&devices, 2, &[link], &[("pml_unexpected_limit", "64K")], false);
+        let Some(mut source) = Memory::try_new(&devices, Some(BufferKind::Device), &pattern(LEN, 1)) else { return };
+        let mut failed = 0;
+        for _ in 0..100 {
+            let mut target = vec![0; LEN];
+            let (from, to) = (Buffer::bytes(source.address(), LEN as u64), common::space(&mut target));
+            failed += u32::from(ranks.transfer(from, to, &SendMode::Standard).1.is_err());
+        }
+        assert!(failed > 90, "{failed} of 100 messages failed");
+        ranks.carry(8, 2);
+        assert_eq!(ranks.counter(0, "flow_controlled"), 0);
+    });
+}

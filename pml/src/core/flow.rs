@@ -40,6 +40,11 @@ impl Credit {
         self.sent += cost;
     }
 
+    /// Gives back the cost of data that was not sent.
+    pub(crate) fn refund(&mut self, cost: u64) {
+        self.sent -= cost;
+    }
+
     /// Notes the total cost that the peer has consumed. A report that a newer one overtook changes nothing.
     ///
     /// # Errors
@@ -70,6 +75,9 @@ mod tests {
         assert_eq!(credit.consumed(0), Ok(()), "overtaken");
         assert!(credit.covers(each));
         assert_eq!(credit.consumed(1001), Err(Malformed::Credit { consumed: 1001, sent: 1000 }));
+        credit.refund(each);
+        assert!(credit.covers(cost(true, 0)) && credit.covers(each));
+        assert_eq!(credit.consumed(501), Err(Malformed::Credit { consumed: 501, sent: 500 }));
     }
 
     #[test]

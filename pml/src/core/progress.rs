@@ -32,10 +32,11 @@ fn turn_of<H: Host>(host: &H, with_idle: bool) -> usize {
         return events;
     }
     for (index, slot) in core.btls.iter().enumerate() {
-        if !with_idle && slot.is_idle() {
+        let idle = slot.is_idle();
+        if idle && !with_idle {
             continue;
         }
-        let mut delivery = Delivery { host, btl: index, done: RefCell::new(Done::gathering()) };
+        let mut delivery = Delivery { host, btl: index, idle, done: RefCell::new(Done::gathering()) };
         events += slot.btl.progress(&delivery);
         delivery.done.get_mut().run_now();
     }
@@ -108,6 +109,8 @@ struct Delivery<'h, H> {
     host: &'h H,
     /// Index of the transport.
     btl: usize,
+    /// Whether the transport is polled rarely, because this process neither uses it nor has received by it.
+    idle: bool,
     done: RefCell<Done>,
 }
 
@@ -115,9 +118,12 @@ impl<H: Host> Upcalls for Delivery<'_, H> {
     #[inline]
     fn receive(&self, rank: Rank, message: Received<'_>) {
         let done = &mut *self.done.borrow_mut();
+        if self.idle {
+            self.host.core().btls[self.btl].heard.store(true, Relaxed);
+        }
         let slot = match self.host.peers().known(rank) {
             Some(slot) => slot,
-            None => match self.heard_from(rank) {
+            None => match self.first_message(rank) {
                 Some(slot) => slot,
                 None => return,
             },
@@ -174,9 +180,8 @@ impl<H: Host> Upcalls for Delivery<'_, H> {
 impl<H: Host> Delivery<'_, H> {
     /// Finds the peer of a message, and connects it if this is its first.
     #[cold]
-    fn heard_from(&self, rank: Rank) -> Option<&Slot<H::PeerState>> {
+    fn first_message(&self, rank: Rank) -> Option<&Slot<H::PeerState>> {
         let core = self.host.core();
-        core.btls[self.btl].heard.store(true, Relaxed);
         match self.host.peers().get(core, rank) {
             Ok(slot) => Some(slot),
             Err(error) => {

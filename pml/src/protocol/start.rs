@@ -18,13 +18,13 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
     let start = choose(cx.core, channel, &mut transfer);
     transfer.stage = Stage::Starting(start);
     let Channel { links, state: State { sends, queues, .. } } = channel;
+    links.credit.take(transfer.credit());
     match start {
         Start::Eager | Start::EagerInPlace | Start::EagerDevice => {
-            links.credit.take(flow::cost(true, transfer.len as usize));
             cx.core.counters.sends_eager.increment();
             cx.core.counters.bytes_eager.add(transfer.len);
         }
-        Start::AnnounceWithData => links.credit.take(flow::cost(false, transfer.len as usize)),
+        Start::AnnounceWithData => {}
         Start::Expose | Start::Store | Start::Announce => cx.peer.counters.sends_rendezvous.add_exclusively(1),
     }
     // Keep the order of queued messages, although the receiver could restore it.

@@ -17,8 +17,9 @@ use crate::protocol::{Protocols, Slot};
 ///
 /// # Locks
 /// Each communicator has a lock for its matching state. Each peer has a lock for its links and transfers. A third kind
-/// guards small shared lists, such as peers with work, for a few instructions. A thread never holds two locks, with one
-/// exception: it holds the registry of communicators, shared, around a matching lock. Hooks run with no lock held.
+/// guards lists that all peers share: peers with work for a few instructions, copies of devices and scratch memory also
+/// across calls of the driver. A thread may take one of the third kind while it holds a peer's, and a communicator's
+/// while it holds the registry of communicators, shared. It holds no other two. Hooks run with no lock held.
 pub struct Engine {
     pub(crate) protocols: Protocols,
     pub(crate) registry: Shared<Registry>,

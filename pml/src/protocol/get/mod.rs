@@ -182,7 +182,11 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
     let Some(fetch) = transfer.fetch() else { return Ok(None) };
     fetch.offering = false;
     let from = fetch.from;
-    let Some(link) = active.iter_mut().find(|link| link.serial == from.link) else { return Ok(None) };
+    let Some(link) = active.iter_mut().find(|link| link.serial == from.link) else {
+        // The link is gone. The rest comes as fragments.
+        fetch.refuse_rest();
+        return Ok(None);
+    };
     let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
     let form = match from.blocks.is_some() || (on_device && !one_run) {
         true if from.blocks.is_none() && transfer.buffer.convertor.strided().is_none() => Form::Packed,
@@ -206,6 +210,7 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
         // SAFETY: the buffer belongs to the transfer until it is settled, which waits for the operation.
         unsafe { link.endpoint.get(&local, &remote, token) }
     });
+    link.carried |= matches!(got, Ok(Transfer::Started | Transfer::Done));
     match got {
         Ok(Transfer::Busy) => fetch.ranges.push((offset, end)),
         Ok(Transfer::Done) => {

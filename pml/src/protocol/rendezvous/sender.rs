@@ -37,6 +37,7 @@ pub(crate) enum Attempt {
 pub(crate) fn announce(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
     let Channel { links, state: State { sends, .. } } = channel;
     let Some(transfer) = sends.get_mut(id) else { return Attempt::Busy };
+    links.credit.refund(transfer.credit());
     transfer.stage = Stage::Starting(Start::Announce);
     let able = transfer.failure.is_none();
     let stores = matches!(transfer.one_copy, OneCopy::Stores);

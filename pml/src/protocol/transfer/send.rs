@@ -6,7 +6,7 @@ use cableway_btl::Registration;
 use cableway_common_cuda::{DeviceError, Moment};
 use cableway_datatype::Convertor;
 
-use crate::core::Active;
+use crate::core::{Active, flow};
 use crate::error::Error;
 use crate::protocol::probe::Start;
 use crate::protocol::user_buffer::UserBuffer;
@@ -92,6 +92,17 @@ impl Outgoing {
             fin_received: false,
             failure: None,
             gone: false,
+        }
+    }
+
+    /// Returns the credit that the data takes, if it travels with the header.
+    pub(crate) fn credit(&self) -> u64 {
+        match self.stage {
+            Stage::Starting(Start::Eager | Start::EagerInPlace | Start::EagerDevice) | Stage::Leaving => {
+                flow::cost(true, self.len as usize)
+            }
+            Stage::Starting(Start::AnnounceWithData) => flow::cost(false, self.len as usize),
+            _ => 0,
         }
     }
 
