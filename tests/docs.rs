@@ -1,4 +1,4 @@
-//! The documentation holds: links lead somewhere, and the parameters that it names exist.
+//! Tests of the documentation: links have targets, and documented parameters exist.
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The pages, by path from the root; none where this is no checkout. Results are records and are left as they were.
+/// Returns the pages by their paths from the root, or `None` outside of a checkout. Results are records, so they are
+/// excluded.
 fn pages() -> Option<Vec<PathBuf>> {
     let output = Command::new("git").args(["ls-files", "*.md"]).current_dir(root()).output().ok()?;
     let listed = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
@@ -24,7 +25,7 @@ fn text(page: &Path) -> String {
     std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
 }
 
-/// The lines outside blocks of code.
+/// Returns the lines outside of code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
     text.lines().filter(move |line| {
@@ -34,13 +35,13 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The targets of inline links.
+/// Returns the targets of inline links.
 fn links(text: &str) -> Vec<&str> {
     let after = prose(text).flat_map(|line| line.split("](").skip(1));
     after.filter_map(|rest| rest.split(')').next()).collect()
 }
 
-/// What a heading is called in links, as code hosts make it.
+/// Returns the anchors of headings, as code hosts name them.
 fn anchors(text: &str) -> HashSet<String> {
     let headings = prose(text).filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let slug = |heading: &str| {
@@ -50,7 +51,7 @@ fn anchors(text: &str) -> HashSet<String> {
     headings.map(slug).collect()
 }
 
-/// The path without `..`.
+/// Resolves `..` in a path.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
@@ -88,12 +89,12 @@ fn links_have_targets() {
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
 }
 
-/// Names that begin as parameters do and are none.
+/// Names that begin like parameters but are not.
 const OTHERS: &[&str] = &["device_mpi"];
 
-/// What the page names as a parameter: in code, by the beginning that only parameters have.
+/// Returns the names on the page that look like parameters: in code, with the prefixes of parameters.
 fn named(text: &str) -> HashSet<String> {
-    // Paths stay whole, so that a file's name is not taken for a parameter.
+    // Keep paths whole, so that the name of a file is not taken for a parameter.
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_/.".contains(c);
     let words = text.split(|c| !is_part(c)).map(|word| {
         let word = word.strip_prefix("CABLEWAY_").map_or_else(|| word.to_owned(), str::to_ascii_lowercase);
@@ -113,7 +114,7 @@ fn documented_parameters_exist() {
     let known: HashSet<&str> = Parameters::ROWS.iter().map(|row| row.name).chain(OTHERS.iter().copied()).collect();
     let mut unknown = Vec::new();
     for page in &pages {
-        // Decisions also tell of what was taken out.
+        // Decisions may mention removed parameters.
         if page.starts_with("docs/decisions") {
             continue;
         }

@@ -1,5 +1,5 @@
-//! What must hold of the repository itself: arrows between crates, and between the files of a crate, point one way, and
-//! nothing names a machine's paths.
+//! Rules of the repository: crates, and files of a crate, use each other in one direction only, and no file contains
+//! the path of a user's machine.
 
 #[path = "repository/lengths.rs"]
 mod lengths;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use modules::Files;
 
-/// Package, and which of ours it may use. Whoever is not named here must be added, with thought.
+/// Each package, and the packages of this workspace that it may use. Add new packages here.
 const ARROWS: &[(&str, &[&str])] = &[
     ("cableway-base", &[]),
     ("cableway-common-cuda", &["cableway-base"]),
@@ -43,11 +43,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-common-cuda",
             "cableway-datatype",
             "cableway-btl",
-            // For what `cableway info` says of verbs.
+            // For the verbs section of `cableway info`.
             "cableway-btl-openib",
             "cableway-pml",
             "cableway-transports",
-            // It starts programs, ours among them, and calls nothing of ours.
+            // It starts programs, including Cableway's, but uses none of its packages.
             "cableway-compare",
         ],
     ),
@@ -63,16 +63,16 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-ompi-intercept",
         ],
     ),
-    // Preloaded into programs, too: it has to be small, and knows the component by a table of functions alone.
+    // It is preloaded into programs, so it must be small. It calls the component through a table of functions only.
     ("cableway-ompi-intercept", &[]),
     ("cableway-ompi-preload", &["cableway-ompi-intercept"]),
     ("cableway-compare", &[]),
-    // The driver double is no help if it shares code with what it tests.
+    // The simulated driver must not share code with what it tests.
     ("sim-cuda", &[]),
     ("test-nodes", &["cableway-base", "cableway-common-cuda", "cableway-btl", "sim-cuda"]),
 ];
 
-/// Crates in layers, the lowest first, by their root files. A file uses only files of its own layer and of those below.
+/// Crates in layers, the lowest first, by their root files. A file uses only files of its own and of lower layers.
 const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "common-cuda/src/lib.rs",
@@ -123,7 +123,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What a tool prints; none where it is not on this machine, or this is no checkout.
+/// Returns a tool's output, or `None` if the machine lacks it or this is not a checkout.
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).current_dir(root()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -145,7 +145,7 @@ fn crates_use_only_what_lies_below_them() {
             ARROWS.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name} has no row"));
         for dependency in package["dependencies"].as_array().unwrap() {
             let used = dependency["name"].as_str().unwrap();
-            // Tests may use what they like of ours.
+            // Tests may use any package of the workspace.
             let shipped = dependency["kind"].as_str() != Some("dev");
             assert!(!shipped || !ours.contains(&used) || allowed.contains(&used), "{name} uses {used}");
         }
@@ -180,7 +180,7 @@ fn lies_in(file: &str, folder: &str) -> bool {
     file.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The root files of all libraries and programs.
+/// Returns the root files of all libraries and programs.
 fn targets() -> Option<Vec<String>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let metadata = said(&cargo, &["metadata", "--no-deps", "--offline", "--format-version", "1"])?;
@@ -229,7 +229,7 @@ fn no_committed_file_contains_a_users_path() {
         println!("skipped: no git, or no checkout");
         return;
     };
-    // Put together here, so that this file passes its own test.
+    // The text is composed here, so that this file passes its own test.
     let forbidden = ["home", "root", "work", "Users"].map(|folder| format!("/{folder}/"));
     let mut found = Vec::new();
     for file in files.lines() {
@@ -243,7 +243,8 @@ fn no_committed_file_contains_a_users_path() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Whether an absolute path that begins so is on the line: relative ones and addresses have something before it.
+/// Returns whether the line contains an absolute path with this beginning. Relative paths and addresses have other text
+/// before it.
 fn names(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();

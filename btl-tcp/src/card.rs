@@ -1,4 +1,4 @@
-//! The card that a process publishes. Little-endian, versioned, checked byte by byte when read.
+//! The card that a process publishes. It is little-endian and versioned, and checked byte by byte when read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::handshake::MAX_LINKS;
 use crate::wire::VERSION;
 
-/// Most addresses in one card.
+/// The largest number of addresses in a card.
 const MAX_ADDRESSES: usize = 256;
 const LOOPBACK: u8 = 1;
 const EXPLICIT: u8 = 2;
@@ -40,7 +40,7 @@ struct CardAddress {
     prefix: u8,
     flags: u8,
     reserved: u8,
-    /// Network order; an IPv4 address in the first four.
+    /// Network byte order. An IPv4 address uses the first four bytes.
     address: [u8; 16],
 }
 
@@ -57,7 +57,7 @@ const _: () = {
     assert!(offset_of!(CardAddress, address) == 12);
 };
 
-/// Where a process runs, as far as its loopback interface is concerned.
+/// Identifies the loopback interface that a process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Host {
     /// The kernel's boot id.
@@ -67,7 +67,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Whether the system told where this process runs. If not, no other process can be known to be on the same host.
+    /// True if the system identified the process's host. If not, no other process counts as being on the same host.
     pub(crate) fn is_known(&self) -> bool {
         self.boot != [0; 16] && self.namespace != 0
     }
@@ -81,7 +81,7 @@ pub(crate) struct Address {
     pub(crate) ip: IpAddr,
     pub(crate) prefix: u8,
     pub(crate) loopback: bool,
-    /// The user named this interface or network.
+    /// The user selected this interface or network.
     pub(crate) explicit: bool,
     /// Speed in Mb/s.
     pub(crate) megabits: u32,
@@ -93,13 +93,13 @@ pub(crate) struct Card {
     pub(crate) host: Host,
     /// Connections per pair of interfaces.
     pub(crate) links: usize,
-    /// Longest message that this process takes.
+    /// The longest message that this process accepts.
     pub(crate) max_message: usize,
-    /// 0 where there is no listener of that family.
+    /// 0 without a listener of that family.
     pub(crate) port_v4: u16,
     pub(crate) port_v6: u16,
     pub(crate) addresses: Vec<Address>,
-    /// The process itself, for others of its node.
+    /// Identifies the process for other processes on its node.
     pub(crate) process: Process,
 }
 
@@ -155,7 +155,7 @@ impl Card {
     /// Reads what [`encode`](Self::encode) wrote.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The card is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (header, rest) =
             CardHeader::read_from_prefix(bytes).map_err(|_| format!("{} bytes are too few", bytes.len()))?;

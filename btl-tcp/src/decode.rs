@@ -1,4 +1,4 @@
-//! Takes a stream of bytes apart into frames. Pure: no sockets, no clock, no memory but a frame's head.
+//! Divides a stream of bytes into frames. It uses no sockets, no clock, and no memory except for a frame's header.
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -6,39 +6,39 @@ use crate::wire::{self, FrameHeader, HEADER, Head, MAX_PUT, PUT_DONE_FIELDS, PUT
 
 /// The decoder of one connection.
 pub(crate) struct Decoder {
-    /// Longest message that is taken.
+    /// The longest accepted message.
     max_message: usize,
     head: Head,
-    /// Bytes of `head` that are there.
+    /// The number of bytes in `head`.
     have: usize,
-    /// Data of the current frame that is still to come.
+    /// The number of data bytes of the current frame that have not arrived.
     body: usize,
 }
 
 /// The next decoded item.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step<'b> {
-    /// All bytes given were taken, and no frame ended.
+    /// All bytes were consumed, and no frame is complete.
     Starved,
-    /// A whole message.
+    /// A complete message.
     Message(&'b [u8]),
-    /// A message or piece of a `put` of which not all is there, or which is to be laid elsewhere. The caller places
-    /// its data, beginning with what is left of the bytes, and tells [`Decoder::placed`].
+    /// A message that is incomplete, or a piece of a `put`. The caller stores its data, starting with the rest of the
+    /// bytes, and calls [`Decoder::placed`].
     Begin(Body),
-    /// The peer has stored a whole `put`.
+    /// The peer has stored all data of a `put`.
     PutDone(u64),
-    /// The peer closes in good order.
+    /// The peer says goodbye.
     Goodbye,
 }
 
-/// The frame whose data comes next.
+/// The frame whose data follows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Message { length: usize },
     Put { key: u64, offset: u64, length: usize, confirmation: Option<u64> },
 }
 
-/// How the peer broke the framing.
+/// Why the framing is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
     #[error("a message of {length} bytes where at most {limit} are taken")]
@@ -56,22 +56,22 @@ impl Decoder {
         Decoder { max_message, head: Head::new_zeroed(), have: 0, body: 0 }
     }
 
-    /// Data of the current frame that is still to be placed.
+    /// Returns the number of data bytes of the current frame that the caller must still store.
     pub(crate) fn missing(&self) -> usize {
         self.body
     }
 
-    /// Counts `count` bytes, at most [`missing`](Self::missing), as placed by the caller.
+    /// Records that the caller has stored `count` bytes, at most [`missing`](Self::missing).
     pub(crate) fn placed(&mut self, count: usize) {
         debug_assert!(count <= self.body);
         self.body = self.body.saturating_sub(count);
     }
 
-    /// Takes the next frame, or what there is of it, off the front of `bytes`. Not to be called while data is
+    /// Decodes the next frame, or a part of it, from the front of `bytes`. Do not call it while data is
     /// [`missing`](Self::missing).
     ///
     /// # Errors
-    /// The bytes are no frame. The decoder cannot be used any further.
+    /// The bytes are no frame. The decoder is unusable from now on.
     pub(crate) fn step<'b>(&mut self, bytes: &mut &'b [u8]) -> Result<Step<'b>, Violation> {
         debug_assert_eq!(self.body, 0, "the data of the frame before is to be placed first");
         if !self.fill(bytes, HEADER) {
@@ -116,7 +116,7 @@ impl Decoder {
         })
     }
 
-    /// Completes the head to `need` bytes from the front of `bytes`, as far as they go.
+    /// Fills the header up to `need` bytes from the front of `bytes`, as far as there are any.
     #[inline]
     fn fill(&mut self, bytes: &mut &[u8], need: usize) -> bool {
         let count = need.saturating_sub(self.have).min(bytes.len());
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Decodes pieces as a connection would see them arrive.
+    /// Decodes pieces as they would arrive on a connection.
     fn decode(pieces: &[&[u8]]) -> Result<Vec<Frame>, Violation> {
         let mut decoder = Decoder::new(4096);
         let mut frames = Vec::new();

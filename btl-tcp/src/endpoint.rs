@@ -1,4 +1,4 @@
-//! The sending side of a link, as `pml` holds it.
+//! The sending side of a link, which `pml` uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use crate::shared::Shared;
 use crate::sys::{self, Slice};
 use crate::{NAME, gather, invalid, wire};
 
-/// Less than shared memory's, more than nothing: tcp carries messages where nothing better does.
+/// The priority of tcp: below that of every faster transport.
 const EXCLUSIVITY: u32 = 100;
-/// Smallest message for which the handshake of a `put` costs less than the copy that it saves.
+/// The smallest message for which a `put` pays: its handshake costs less than the copy that it saves.
 const MIN_PUT: usize = 64 << 10;
-/// Longest message that is copied if the socket does not take it at once. Longer ones are sent from where they are.
+/// The longest message that is copied if the socket is full. Longer ones are sent from their place.
 const MAX_INLINE: usize = 16 << 10;
-/// Fragments that may wait to be written before no more are given out.
+/// The number of unwritten fragments at which `alloc` reports a busy link.
 const WAITING_FRAGMENTS: usize = 16;
-/// Longest message that is copied in order to be sent together with others.
+/// The longest message that is copied to be sent together with others.
 const GATHERED: usize = 2 << 10;
 /// An endpoint, connected or not.
 pub(crate) struct TcpEndpoint {
@@ -37,13 +37,13 @@ pub(crate) struct TcpEndpoint {
 }
 
 impl TcpEndpoint {
-    /// `max_message` is the longest that the peer takes.
+    /// `max_message` is the longest message that the peer accepts.
     pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, route: &Route, share: usize, max_message: usize) -> Self {
         let capabilities = capabilities(&shared.settings, route, share, max_message);
         TcpEndpoint { shared, link, capabilities }
     }
 
-    /// Returns the result of a call without a connection. Starts to connect if that has not happened yet.
+    /// Returns the result of a call without a connection. Starts to connect if necessary.
     #[cold]
     fn unconnected(&self, tx: &mut Tx) -> Result<(), Error> {
         let link = &self.link;
@@ -60,27 +60,27 @@ impl TcpEndpoint {
         }
     }
 
-    /// Something was queued behind a socket that takes no more.
+    /// Asks the engine to write later, after a message was queued because the socket is full.
     fn wait(&self, tx: &mut Tx) {
         tx.full = true;
         tx.list(&self.link, &self.shared.request_queue);
     }
 
-    /// Writes what waits.
+    /// Writes queued data.
     fn settle(&self, tx: &mut Tx) {
         tx.flush(&self.link, &self.shared.request_queue);
         tx.post_finished(&self.shared.request_queue);
     }
 }
 
-/// Writes `slices` if nothing waits before them. Returns how many bytes are on their way.
+/// Writes `slices` if no data is queued before them. Returns the number of bytes that the kernel has accepted.
 ///
 /// # Safety
 /// As [`sys::send_vectored`].
 #[inline]
 unsafe fn write_now(shared: &Shared, link: &Arc<Link>, tx: &mut Tx, slices: &[Slice]) -> Option<usize> {
     if !tx.outbox.is_empty() && !tx.full {
-        // Gathered messages go first.
+        // Write gathered messages first.
         tx.flush(link, &shared.request_queue);
         tx.post_finished(&shared.request_queue);
     }
@@ -114,7 +114,8 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn cost(&self, operation: Operation, location: &Location) -> Cost {
-        // A message is copied in and out beside what the kernel copies; a put only by the kernel, after a handshake.
+        // tcp copies a message in and out in addition to the kernel's copies. A put needs only the kernel's copies,
+        // after a handshake.
         let copies = if location.on_device() { 0.7 } else { 0.85 };
         let (fixed, rate) = match operation {
             Operation::Send => (self.capabilities.latency, copies * self.capabilities.bandwidth),
@@ -189,7 +190,7 @@ impl Endpoint for TcpEndpoint {
             .ok_or_else(|| invalid("send", "the fragment belongs to another endpoint"))?;
         let mut tx = self.link.tx.lock();
         if !matches!(tx.state, State::Connected(_)) || tx.closing {
-            // A failed write fails the peer; the engine reports that.
+            // A failed write makes the peer fail; the engine reports that.
             return self.unconnected(&mut tx);
         }
         let frame = wire::message(len);
@@ -209,7 +210,7 @@ impl Endpoint for TcpEndpoint {
 
     unsafe fn send_in_place(&mut self, header: &[u8], payload: Region, token: Token) -> Result<Transfer, Error> {
         let total = header.len() + payload.len;
-        // The peer takes messages as long as a device's pieces, wherever they come from.
+        // The peer accepts messages up to the size of device pieces, wherever the data is.
         let limit = self.capabilities.max_send_size.max(self.capabilities.device_max_send_size);
         if payload.location.on_device() || total > limit {
             return Err(invalid("send_in_place", format!("{total} bytes at {:?}", payload.location.class)));

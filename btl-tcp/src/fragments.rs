@@ -1,4 +1,4 @@
-//! The fragments of one link: how many may be out, and which buffer each is.
+//! The fragments of one link: their limits, and their buffers.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use slab::Slab;
 use crate::pool::{Buffer, Pool};
 use crate::settings::Settings;
 
-/// Host fragments of one link that may be out or wait to be written.
+/// The number of host fragments of one link that may be allocated or unwritten.
 const HOST_FRAGMENTS: usize = 16;
-/// Small device fragments, for each large one, so that a window of messages is under way together.
+/// The number of small device fragments for each large one, so that a window of messages can be in flight.
 const DEVICE_SMALL_SHARE: usize = 8;
-/// Data of a small device fragment, at most.
+/// The data of a small device fragment.
 const DEVICE_SMALL: usize = 64 << 10;
 
 pub(crate) struct Fragments {
@@ -28,11 +28,11 @@ pub(crate) struct Fragments {
 #[derive(Default)]
 struct Out {
     buffers: Slab<(Buffer, Class)>,
-    /// Fragments given out and not yet written, by class.
+    /// The number of allocated and unwritten fragments of each class.
     counts: [usize; 3],
 }
 
-/// What is limited apart.
+/// Fragments with a common limit.
 #[derive(Clone, Copy)]
 enum Class {
     Host,
@@ -51,10 +51,10 @@ impl Fragments {
         })
     }
 
-    /// A fragment; none if as many as may be are out.
+    /// Allocates a fragment. Returns `None` at the limit.
     ///
     /// # Errors
-    /// Longer than a fragment may be, or out of memory.
+    /// The length exceeds the largest fragment, or memory is exhausted.
     pub(crate) fn take(self: &Arc<Self>, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
         let (class, most, longest) = match kind {
             FragmentKind::Host => (Class::Host, HOST_FRAGMENTS, self.max_host),
@@ -80,7 +80,7 @@ impl Fragments {
         Ok(Some(unsafe { Fragment::new(memory, capacity.min(longest), key, owner) }))
     }
 
-    /// The buffer of a fragment of this link that is to be sent; what is dropped is free to be taken again.
+    /// Returns the buffer of a fragment of this link that will be sent. Dropping it makes room for another fragment.
     pub(crate) fn redeem(&self, key: u64) -> Option<Buffer> {
         let mut out = self.out.lock();
         let (buffer, class) = out.buffers.try_remove(usize::try_from(key).ok()?)?;

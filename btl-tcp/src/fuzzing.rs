@@ -14,7 +14,7 @@ pub fn card(bytes: &[u8]) {
     }
 }
 
-/// A connection's frames, fed in pieces as long as the first byte of each says.
+/// The frames of a connection, in pieces whose first byte gives their length.
 pub fn frames(mut bytes: &[u8]) {
     let mut decoder = Decoder::new(1 << 16);
     while let Some((&length, rest)) = bytes.split_first() {

@@ -1,7 +1,7 @@
-//! Batches small messages. While the engine hands up several messages that arrived together, their answers are gathered
-//! into one system call.
+//! Batches small messages. While the engine delivers several messages that arrived together, one system call sends all
+//! answers.
 //!
-//! This is per thread: only messages sent from within an upcall have the engine behind them, which writes gathered
+//! The state is per thread: only messages from within an upcall are followed by the engine, which writes gathered
 //! messages before `progress` returns.
 
 use std::cell::Cell;
@@ -10,13 +10,13 @@ thread_local! {
     static GATHERING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether small messages are to be queued.
+/// Whether to queue small messages.
 #[inline]
 pub(crate) fn is_on() -> bool {
     GATHERING.get()
 }
 
-/// From here to the end of the [`Scope`], or [`end`].
+/// Starts to gather, until the end of the [`Scope`], or [`end`].
 #[inline]
 pub(crate) fn begin() {
     GATHERING.set(true);
@@ -26,7 +26,7 @@ pub(crate) fn end() {
     GATHERING.set(false);
 }
 
-/// A call of `progress`: gathering that began within it ends with it, however it ends.
+/// A call of `progress`. Gathering that started within it ends when it returns or panics.
 pub(crate) struct Scope {
     before: bool,
 }

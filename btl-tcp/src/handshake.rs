@@ -11,13 +11,14 @@
 //!   Confirm, if the client's rank is the lower  ->
 //! ```
 //!
-//! The client proves itself first. The server checks the proof with what it has itself ([`Identity::is_proof`]). Before
-//! the proof holds, it assigns the client no number and asks no other process about it.
+//! The client proves itself first. The server checks the proof with its own data ([`Identity::is_proof`]). Before a
+//! valid proof it assigns no number to the client and asks no other process about it.
 //!
-//! Both ends may connect at once. Of two ranks the lower one is the arbiter: of the connections for one link, the
-//! first that is complete in its eyes carries the link. It says so as a server by its verdict, as a client by
-//! [`Confirm`](HandshakeEvent::Confirmed); no frame travels on a connection before. Every message has a fixed size and the next
-//! one is only read when the one before was judged, so that frames stay in the socket for the frames' reader.
+//! Both ends may connect at once. The lower rank of the two is the arbiter: the first complete connection for a link,
+//! from the arbiter's view, carries the link. The arbiter announces its choice as a server by its verdict, and as a
+//! client by [`Confirm`](HandshakeEvent::Confirmed). No frame is sent before that. Every message has a fixed size, and
+//! the next one is read only after the previous one was checked, so that frames stay in the socket for the reader of
+//! frames.
 
 use cableway_base::Rank;
 use cableway_btl::Identity;
@@ -28,7 +29,7 @@ use crate::wire::VERSION;
 
 /// `CABLEWAY`, as bytes on the wire.
 const MAGIC: U64 = U64::from_bytes(*b"CABLEWAY");
-/// Links between two processes, at most.
+/// The largest number of links between two processes.
 pub(crate) const MAX_LINKS: usize = 64;
 
 const ACCEPT: U32 = U32::new(u32::from_le_bytes(*b"TAKE"));
@@ -42,7 +43,7 @@ struct Hello {
     magic: U64,
     version: U16,
     link: U16,
-    /// The names of both: within a job, their ranks.
+    /// The names of both ends: within a job, their ranks.
     from: U64,
     to: U64,
     job: [u8; 16],
@@ -60,7 +61,7 @@ const HELLO: usize = size_of::<Hello>();
 const CHALLENGE: usize = size_of::<Nonce>();
 const PROOF: usize = Identity::PROOF;
 const VERDICT: usize = size_of::<WireVerdict>();
-/// The role in a proof, so that neither end's proof can be reflected as the other's.
+/// The role is a part of each proof, so that one end's proof cannot be reflected as the other's.
 const SERVER: &[u8] = b"server";
 const CLIENT: &[u8] = b"client";
 const CONFIRMATION: usize = size_of::<U32>();
@@ -80,13 +81,13 @@ const _: () = {
     assert!(offset_of!(WireVerdict, proof) == 4);
 };
 
-/// One connection's handshake, either end's.
+/// The handshake of one connection, at either end.
 pub(crate) struct Handshake {
     state: State,
-    /// The peer; the server knows it once the client has proved it.
+    /// The peer. A server knows it after a valid proof.
     peer: Rank,
     hello: Hello,
-    /// The server's. The client's is in its hello.
+    /// The server's nonce. The client's is in its hello.
     nonce: Nonce,
     inbox: [u8; LONGEST],
     have: usize,
@@ -102,24 +103,24 @@ enum State {
     Over,
 }
 
-/// What a completed message means.
+/// The meaning of a complete message.
 #[derive(Debug)]
 pub(crate) enum HandshakeEvent {
     /// Send this.
     Reply(Reply),
     /// Server: the client has proved to be this rank. Answer with [`Handshake::judge`].
     Proved { from: Rank, link: usize },
-    /// Server: the arbiter has chosen this connection.
+    /// Server: the arbiter has selected this connection.
     Confirmed { from: Rank, link: usize },
-    /// Client: the server takes the connection. The arbiter answers with [`Handshake::confirm`] or closes it.
+    /// Client: the server accepts the connection. The arbiter answers with [`Handshake::confirm`] or closes it.
     Accepted,
-    /// Client: the link is connected otherwise, or about to be.
+    /// Client: another connection carries the link, or will.
     Duplicate,
-    /// Client: the server has closed the link in good order.
+    /// Client: the server has closed the link.
     Left,
 }
 
-/// Whether a server lets a connection carry the link that it was made for.
+/// The server's decision whether a connection carries the link that it was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Accept,
@@ -174,11 +175,11 @@ pub(crate) enum Refusal {
     NoSecret,
 }
 
-/// Random bytes that a handshake is started with.
+/// The random bytes for a handshake.
 pub(crate) type Nonce = [u8; 32];
 
 impl Handshake {
-    /// The client's end, and the first message to send.
+    /// Creates the client's end. Returns it with the first message to send.
     pub(crate) fn client(identity: &Identity, peer: Rank, link: usize, nonce: Nonce) -> (Self, Reply) {
         let mut hello = Hello {
             magic: MAGIC,
@@ -194,7 +195,7 @@ impl Handshake {
         (Self::new(State::AwaitChallenge, peer, hello, [0; 32]), Reply::new(hello.as_bytes()))
     }
 
-    /// The server's end. `nonce` must never have been used before.
+    /// Creates the server's end. `nonce` must never have been used before.
     pub(crate) fn server(nonce: Nonce) -> Self {
         Self::new(State::AwaitHello, Rank::MAX, zerocopy::FromZeros::new_zeroed(), nonce)
     }
@@ -203,7 +204,7 @@ impl Handshake {
         Handshake { state, peer, hello, nonce, inbox: [0; LONGEST], have: 0 }
     }
 
-    /// Bytes that may be read now: to the end of the message awaited, and none of what follows. 0 once it is over.
+    /// Returns the number of bytes that may be read now: the rest of the awaited message. Returns 0 at the end.
     pub(crate) fn wants(&self) -> usize {
         let length = match self.state {
             State::AwaitHello => HELLO,
@@ -216,7 +217,7 @@ impl Handshake {
         length.saturating_sub(self.have)
     }
 
-    /// Takes bytes, at most as many as it [`wants`](Self::wants). None: the message is not complete yet.
+    /// Handles bytes, at most as many as it [`wants`](Self::wants). Returns `None` if the message is incomplete.
     ///
     /// # Errors
     /// The other end is a foreign process. Disconnect it.
@@ -241,10 +242,10 @@ impl Handshake {
         }
     }
 
-    /// Server, once [`HandshakeEvent::Proved`]: whether the link is to be carried by this connection.
+    /// Server, after [`HandshakeEvent::Proved`]: decides whether this connection carries the link.
     ///
     /// # Errors
-    /// The client's secret is unavailable, so the client would not believe the verdict.
+    /// The client's secret is unavailable, so the client would reject the verdict.
     pub(crate) fn judge(&mut self, identity: &Identity, verdict: Verdict) -> Result<Reply, Refusal> {
         let arbiter = identity.decides(self.peer);
         self.state = if verdict == Verdict::Accept && !arbiter { State::AwaitConfirm } else { State::Over };
@@ -258,17 +259,17 @@ impl Handshake {
         Ok(Reply::new(WireVerdict { word, proof }.as_bytes()))
     }
 
-    /// Client that is the arbiter, once [`HandshakeEvent::Accepted`]: this connection carries the link.
+    /// Client and arbiter, after [`HandshakeEvent::Accepted`]: this connection carries the link.
     pub(crate) fn confirm() -> Reply {
         Reply::new(CONFIRM.as_bytes())
     }
 
-    /// Server: who the client has proved to be.
+    /// Server: returns the authenticated client.
     pub(crate) fn proved(&self) -> Option<Rank> {
         (!matches!(self.state, State::AwaitHello | State::AwaitProof)).then_some(self.peer)
     }
 
-    /// Whether the other end is the arbiter and may choose this connection without another message from here. Its
+    /// Returns whether the peer is the arbiter and may select this connection without another message from here. Its
     /// frames may follow already.
     pub(crate) fn may_carry(&self) -> bool {
         match self.state {
@@ -291,7 +292,7 @@ impl Handshake {
             return Err(Refusal::Job);
         }
         let (from, to, job) = (hello.from.get(), hello.to.get(), identity.job());
-        // The numbers of this job's own processes are known. Others get one when they are proved.
+        // Processes of this job have fixed numbers. Other processes get one after a valid proof.
         let nobody = job.is_member(from) && job.rank_of(from).is_none();
         if to != job.own_name() || from == to || nobody {
             return Err(Self::unknown(identity, &hello));

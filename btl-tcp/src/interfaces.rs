@@ -13,9 +13,9 @@ use crate::card::Address;
 use crate::settings::Settings;
 use crate::{NAME, invalid};
 
-/// Assumed where the system knows no speed (Mb/s): an ordinary network.
+/// The speed in Mb/s of interfaces without a known speed: an ordinary network.
 const UNKNOWN_MEGABITS: u32 = 10_000;
-/// Assumed of the loopback interface, which has no speed but the processor's.
+/// The speed of the loopback interface, which only the processor limits.
 const LOOPBACK_MEGABITS: u32 = 60_000;
 
 /// An address and the name of its interface.
@@ -24,10 +24,10 @@ struct Candidate {
     address: Address,
 }
 
-/// The addresses that the settings allow, interface by interface.
+/// Lists the addresses that the settings allow, interface by interface.
 ///
 /// # Errors
-/// An entry of a list is neither a name nor a network; or the system does not tell its addresses.
+/// An entry of a list is neither a name nor a network, or the system cannot list its addresses.
 pub(crate) fn usable(settings: &Settings) -> Result<Vec<Address>, Error> {
     let candidates: Vec<Candidate> = getifaddrs()
         .map_err(|errno| Error::system(NAME, "cannot list the network interfaces", errno.into()))?
@@ -66,7 +66,7 @@ fn candidate(found: &InterfaceAddress) -> Option<Candidate> {
     })
 }
 
-/// The driver's idea of the speed; virtual interfaces have none, or -1.
+/// Reads the speed from the driver. Virtual interfaces have none, or -1.
 fn megabits(name: &str, loopback: bool) -> u32 {
     if loopback {
         return LOOPBACK_MEGABITS;
@@ -94,7 +94,7 @@ fn select(candidates: Vec<Candidate>, settings: &Settings) -> Result<Vec<Address
             (explicit || include.is_empty()).then_some(Address { explicit, ..candidate.address })
         })
         .collect();
-    // Equal on every call, whatever order the system lists them in; IPv4 before IPv6.
+    // The order is the same on every call, whatever the order of the system: IPv4 before IPv6.
     usable.sort_by_key(|address| (address.interface, address.ip));
     usable.dedup();
     Ok(usable)
@@ -115,7 +115,7 @@ impl Rule {
     }
 }
 
-/// Reads a list. A name that no interface has is warned of once, since the same list may serve many hosts.
+/// Parses a list. Warns once about a name without an interface, since the same list may serve many hosts.
 fn rules(parameter: &str, entries: &[String], candidates: &[Candidate]) -> Result<Vec<Rule>, Error> {
     let names: BTreeSet<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
     entries

@@ -1,26 +1,26 @@
-//! Byte transfer over TCP: between hosts, and between processes of one host that share nothing better.
+//! Byte transfer over TCP: between hosts, and between processes of one host that cannot use shared memory.
 //!
-//! A [`Tcp`] listens on one port per address family and publishes its addresses as its card. Each pair of interfaces
-//! that can reach each other makes a link or several; a link connects when it is first sent on, proves both ends to
-//! know the job's secret, and then carries frames (`wire.rs`): messages, pieces of `put`s that land straight in the
-//! memory registered for them, and a goodbye.
+//! A [`Tcp`] listens on one port for each address family and publishes its addresses in its card. Each pair of
+//! interfaces that can reach each other has one or several links. A link connects when it is first used, and both ends
+//! prove that they know the job's secret. Then it carries frames (`wire.rs`): messages, pieces of `put`s that are read
+//! directly into registered memory, and a goodbye.
 //!
-//! # Inside
+//! # Modules
 //!
 //! | part | what it does |
 //! |---|---|
-//! | `interfaces`, `card`, `pairing` | which addresses there are, how peers learn of them, which connects to which |
-//! | `handshake`, `wire`, `decode` | the protocol, free of sockets and clocks |
-//! | `endpoint`, `link`, `outbox`, `fragments`, `gather` | sending: straight to the socket, or queued when it takes no more |
+//! | `interfaces`, `card`, `pairing` | the addresses, how peers get them, and which of them connect |
+//! | `handshake`, `wire`, `decode` | the protocol, without sockets and clocks |
+//! | `endpoint`, `link`, `outbox`, `fragments`, `gather` | sending: directly to the socket, or queued |
 //! | `engine` | progress: connects, accepts, receives, watches |
 //! | `regions`, `pool` | memory that peers may write to; fragments |
 //! | `sys`, `listener` | system calls and socket options |
 //!
 //! # Failure
 //!
-//! A link that breaks takes its peer with it: what was lost on it cannot be told apart from what arrived. A peer that
-//! said goodbye has not failed. The kernel's view of the connection decides whether a silent peer is dead, so a
-//! process that computes for an hour without a call into here stays alive, also when its buffers are full.
+//! If a link breaks, the peer has failed, because it is unknown which messages arrived. A peer that said goodbye has
+//! not failed. The kernel's state of the connection decides whether a silent peer is dead. So a process that computes
+//! for an hour without calling Cableway stays alive, even if its buffers are full.
 
 mod card;
 mod decode;

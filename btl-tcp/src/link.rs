@@ -18,26 +18,27 @@ use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::wire;
 
-/// Bytes of copied messages that may wait on one link; beyond, senders are told to come back.
+/// The number of bytes in queued copies of messages on one link. Beyond it, sends report a busy link.
 const COPIED_LIMIT: usize = 32 << 10;
-/// Messages in place and puts that may wait on one link.
+/// The number of queued messages in place and puts on one link.
 pub(crate) const WAITING_LIMIT: usize = 64;
 
 /// A peer process.
 pub(crate) struct Peer {
     pub(crate) rank: Rank,
     pub(crate) links: Mutex<BTreeMap<usize, Arc<Link>>>,
-    /// Links that both ends agreed upon. With several, a message may overtake a `put`'s data on another link.
+    /// The number of links that both ends agreed on. With several links a message may overtake a `put`'s data on
+    /// another one.
     pub(crate) agreed_links: AtomicUsize,
-    /// Why nothing can reach it any more.
+    /// Why the peer is unreachable.
     pub(crate) gone: Mutex<Option<Error>>,
-    /// The process itself, once its card was seen.
+    /// The peer's process, once its card is known.
     pub(crate) process: OnceLock<Process>,
-    /// The end of that process will be noticed.
+    /// True if the end of that process will be detected.
     pub(crate) watched: AtomicBool,
 }
 
-/// One connection to a peer, whether it exists yet or not.
+/// One connection to a peer, established or not.
 pub(crate) struct Link {
     pub(crate) peer: Arc<Peer>,
     pub(crate) number: usize,
@@ -51,25 +52,25 @@ pub(crate) struct Link {
 pub(crate) struct Tx {
     pub(crate) state: State,
     pub(crate) outbox: Outbox,
-    /// The socket was full at the last write: later messages wait.
+    /// The socket was full at the last write, so later messages wait.
     pub(crate) full: bool,
-    /// The engine knows that something waits to be written.
+    /// The engine knows that data is queued.
     pub(crate) listed: bool,
     /// The own goodbye is queued or sent. Nothing may follow it.
     pub(crate) closing: bool,
-    /// The own goodbye has been sent and the sending direction is shut down.
+    /// The own goodbye is sent, and the sending direction is shut down.
     pub(crate) shut: bool,
 }
 
 pub(crate) enum State {
     /// Neither side has sent yet.
     Idle,
-    /// The engine connects.
+    /// The engine is connecting.
     Connecting,
     Connected(Arc<Socket>),
     /// Writing failed. The engine first reads what the peer sent, then decides between failure and goodbye.
     Broken(String),
-    /// The peer closed this link in good order; what waits is still offered to the socket.
+    /// The peer closed this link. Queued data is still offered to the socket.
     Left(Option<Arc<Socket>>),
     /// No longer usable.
     Gone(Error),
@@ -86,13 +87,13 @@ pub(crate) struct RequestQueue {
 pub(crate) struct Requests {
     /// Links to connect.
     pub(crate) connect: Vec<Arc<Link>>,
-    /// Peers whose cards were seen.
+    /// Peers with new cards.
     pub(crate) met: Vec<Arc<Peer>>,
-    /// Links that have something to write.
+    /// Links with queued data.
     pub(crate) blocked: Vec<Arc<Link>>,
     /// Links on which writing failed.
     pub(crate) broken: Vec<Arc<Link>>,
-    /// Operations that are done.
+    /// Completed operations.
     pub(crate) finished: Vec<(Token, Result<(), Error>)>,
 }
 
@@ -106,7 +107,7 @@ impl RequestQueue {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Exchanges all requests, if there are any, for `empty` ones, whose memory is used again.
+    /// Exchanges all requests, if there are any, for `empty` ones, whose allocations are reused.
     #[inline]
     pub(crate) fn collect(&self, empty: &mut Requests) -> bool {
         if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
@@ -129,11 +130,12 @@ impl Peer {
         }
     }
 
-    /// The link of that number, made if need be.
+    /// Returns the link of this number. Creates it if necessary.
     pub(crate) fn link(self: &Arc<Self>, number: usize, pool: &Arc<Pool>, settings: &Settings) -> Arc<Link> {
         let mut links = self.links.lock();
         let link = links.entry(number).or_insert_with(|| {
-            // Set before a failure goes through the links: either that finds this one, or this finds that.
+            // A failure may be passing through the links. Set the error first: either the failure finds this link, or
+            // this finds the failure.
             let state = self.gone().map_or(State::Idle, State::Gone);
             Arc::new(Link {
                 peer: Arc::clone(self),
@@ -157,13 +159,14 @@ impl Peer {
         self.gone.lock().clone()
     }
 
-    /// Every link, for what must not hold the table's lock.
+    /// Returns all links, for callers that must not hold the table's lock.
     pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
         self.links.lock().values().map(Arc::clone).collect()
     }
 
-    /// Whether a `put` is done only when the peer has said so: with several links, a later message may come by another
-    /// one than the data. With one, it comes after the data, and what the kernel has taken is done.
+    /// Returns whether a `put` completes only with the peer's confirmation. With several links a later message may
+    /// overtake the data on another link. With one link it follows the data, and the put completes when the kernel has
+    /// accepted it.
     pub(crate) fn confirms_puts(&self) -> bool {
         self.agreed_links.load(Ordering::Relaxed) > 1
     }
@@ -172,7 +175,7 @@ impl Peer {
         Error::PeerGone { btl: NAME, peer: self.rank, reason: reason.into() }
     }
 
-    /// Builds the error of a peer with a link that cannot connect.
+    /// Builds the error for a peer if a link cannot connect.
     pub(crate) fn unreachable(&self, reason: String) -> Error {
         if self.is_connected() {
             return self.error(reason);
@@ -191,12 +194,12 @@ impl Peer {
 }
 
 impl Tx {
-    /// Whether another copied message may be queued.
+    /// Returns whether another copied message may be queued.
     pub(crate) fn has_room(&self) -> bool {
         self.outbox.copied() < COPIED_LIMIT && self.outbox.waiting() < WAITING_LIMIT
     }
 
-    /// Offers what waits to the socket. `link` is the one that this belongs to.
+    /// Writes queued data to the socket. `link` is this link.
     pub(crate) fn flush(&mut self, link: &Arc<Link>, request_queue: &RequestQueue) {
         let socket = match &self.state {
             State::Connected(socket) | State::Left(Some(socket)) => Arc::clone(socket),
@@ -211,12 +214,12 @@ impl Tx {
             self.list(link, request_queue);
         } else if self.closing && !self.shut {
             self.shut = true;
-            // A connection that is broken already is found to be so by its reader.
+            // If the connection is broken, its reader detects that.
             let _ = socket.shutdown(std::net::Shutdown::Write);
         }
     }
 
-    /// Tells the engine that something waits.
+    /// Tells the engine that data is queued.
     pub(crate) fn list(&mut self, link: &Arc<Link>, request_queue: &RequestQueue) {
         if !self.listed {
             self.listed = true;
@@ -238,7 +241,7 @@ impl Tx {
         }
     }
 
-    /// Says goodbye after what waits.
+    /// Says goodbye after all queued data.
     pub(crate) fn close(&mut self, link: &Arc<Link>, request_queue: &RequestQueue) {
         if std::mem::replace(&mut self.closing, true) {
             return;

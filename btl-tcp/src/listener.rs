@@ -1,4 +1,4 @@
-//! Sockets: the ones that listen, and the options of those that connect.
+//! Listening sockets, and the options of connected ones.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,10 +14,10 @@ use crate::settings::{Settings, SocketSettings};
 use crate::sys::Socket;
 use crate::{NAME, sys};
 
-/// Connections that wait to be accepted; the system may allow fewer.
+/// The length of the accept queue. The system may limit it further.
 const BACKLOG: i32 = 4096;
 
-/// A socket that peers connect to, and its port. None where no usable address is of that family.
+/// Returns a listening socket and its port, or `None` if no usable address has that family.
 ///
 /// # Errors
 /// No port of the range is free, or the system refuses.
@@ -62,10 +62,10 @@ fn listen_on(address: SocketAddr, settings: &Settings) -> io::Result<(Socket, u1
     Ok((socket, port))
 }
 
-/// Starts to connect a socket over `route`.
+/// Starts to connect a socket along `route`.
 ///
 /// # Errors
-/// The system refuses it at once.
+/// The system refuses immediately.
 pub(crate) fn connect(route: &Route, settings: &SocketSettings) -> io::Result<Socket> {
     let socket = stream_socket(&route.remote)?;
     set_options(&socket, settings);
@@ -81,7 +81,7 @@ pub(crate) fn connect(route: &Route, settings: &SocketSettings) -> io::Result<So
     }
 }
 
-/// The same for a connection that was accepted.
+/// Prepares an accepted connection in the same way.
 pub(crate) fn prepare_accepted(socket: &Socket, from: Option<SocketAddr>, settings: &SocketSettings) {
     set_options(socket, settings);
     let here = socket.local_addr().ok().and_then(|address| address.as_socket());
@@ -92,13 +92,13 @@ pub(crate) fn prepare_accepted(socket: &Socket, from: Option<SocketAddr>, settin
     }
 }
 
-/// Whether a connection never leaves this host.
+/// Returns whether a connection stays within this host.
 fn is_local(here: IpAddr, there: IpAddr) -> bool {
     here == there || here.is_loopback()
 }
 
-/// Within a host nothing is congested, and algorithms that pace what they send, such as BBR where that is the default,
-/// only cost time: 512 KiB messages go at 7.7 GB/s without against 4.5 with. Every process may choose Reno.
+/// Within a host there is no congestion. Pacing algorithms such as BBR only cost time: 512 KiB messages reach 7.7 GB/s
+/// with Reno and 4.5 GB/s with BBR. Every process may select Reno.
 fn spare_pacing(socket: &Socket) {
     if let Err(error) = socket.set_tcp_congestion(b"reno") {
         log::debug!("{NAME}: TCP_CONGESTION: {error}");
@@ -110,7 +110,7 @@ fn stream_socket(address: &SocketAddr) -> io::Result<Socket> {
     Unshared::open(|| socket2::Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP)))
 }
 
-/// Sets the options of a connection. Options that the system refuses are left out.
+/// Sets the options of a connection. Ignores options that the system refuses.
 fn set_options(socket: &Socket, settings: &SocketSettings) {
     set_buffers(socket, settings);
     let granted = [
@@ -122,9 +122,9 @@ fn set_options(socket: &Socket, settings: &SocketSettings) {
             log::debug!("{NAME}: {option}: {error}");
         }
     }
-    // Caps the pauses between retransmissions and probes, so that neither a lossy network nor a peer that does not read
-    // stretches them beyond the limit in `watch`. Before Linux 6.15, where the option is unknown, a dead peer may be
-    // noticed later.
+    // Limits the pauses between retransmissions and probes, so that neither a lossy network nor a peer that does not
+    // read makes them exceed the limit in `watch`. Before Linux 6.15, which lacks the option, a dead peer may be
+    // detected later.
     let _ = sys::set_longest_pause(socket, settings.peer_timeout / 8);
 }
 
@@ -142,8 +142,8 @@ fn set_buffers(socket: &Socket, settings: &SocketSettings) {
     }
 }
 
-/// Probes begin early enough that an idle connection's death is seen within the timeout. The kernel counts seconds;
-/// it gives up by itself well after `watch` does.
+/// The probes begin early enough to detect an idle connection's death within the timeout. The kernel counts seconds,
+/// and gives up well after `watch` does.
 fn keepalive(peer_timeout: Duration) -> TcpKeepalive {
     let second = Duration::from_secs(1);
     TcpKeepalive::new()
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(socket.tcp_nodelay().unwrap(), nodelay);
             assert!(socket.keepalive().unwrap());
             assert_eq!(socket.tcp_keepalive_time().unwrap(), peer_timeout / 4);
-            // The kernel doubles what is asked for, for its own bookkeeping.
+            // The kernel doubles the requested size for its own overhead.
             assert_eq!(socket.send_buffer_size().unwrap(), 2 * send_buffer);
             assert_eq!(socket.recv_buffer_size().unwrap(), 2 * receive_buffer);
         }

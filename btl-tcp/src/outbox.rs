@@ -1,7 +1,7 @@
-//! The queue of bytes that a connection still has to write.
+//! The queue of bytes to be written to a connection.
 //!
-//! Messages keep their order. A `put` has none among messages, so it is cut into pieces of which only few wait at a
-//! time: a message never waits for more than those.
+//! Messages keep their order. A `put` is not ordered with messages, so it is divided into pieces, of which only a few
+//! are queued at a time. So a message waits only for those.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,11 +14,11 @@ use crate::pool::Buffer;
 use crate::sys::{self, Slice};
 use crate::wire::{self, HEADER, MAX_PUT};
 
-/// Bytes written per call, so that one connection does not keep all others waiting.
+/// The number of bytes written in one call, so that one connection does not delay the others.
 const BUDGET: usize = 4 << 20;
-/// Pieces of puts wait for so many bytes at least, if there are as many: enough for one system call to be worth it.
+/// The number of bytes in queued pieces of puts, enough for an efficient system call.
 const PIECES: usize = MAX_PUT;
-/// Items gathered into one system call.
+/// The number of items in one system call.
 const GATHERED: usize = 16;
 /// Copied messages are joined up to this size.
 const JOINED: usize = 16 << 10;
@@ -26,10 +26,10 @@ const JOINED: usize = 16 << 10;
 type Head = SmallVec<[u8; 256]>;
 
 struct Item {
-    /// Frame header and whatever was copied.
+    /// The frame header and copied data.
     head: Head,
     body: Body,
-    /// Bytes of head and body that the kernel has taken.
+    /// The number of bytes of header and body that the kernel has accepted.
     written: usize,
 }
 
@@ -39,7 +39,7 @@ enum Body {
         buffer: Buffer,
         len: usize,
     },
-    /// A user's memory, readable until the item is done.
+    /// Memory of the user, readable until the item is complete.
     Memory {
         address: *mut u8,
         len: usize,
@@ -55,16 +55,16 @@ enum Done {
 struct Put {
     address: *mut u8,
     len: usize,
-    /// Bytes of which pieces were made.
+    /// The number of bytes already divided into pieces.
     cut: usize,
     key: u64,
     offset: u64,
     token: Token,
-    /// Set if the peer must confirm that all is stored.
+    /// Set if the peer must confirm that it has stored everything.
     confirmation: Option<u64>,
 }
 
-/// A range of user memory, and what reports that it is free again.
+/// A range of the user's memory, and the object that reports its release.
 pub(crate) struct Source {
     pub(crate) address: *mut u8,
     pub(crate) len: usize,
@@ -74,12 +74,12 @@ pub(crate) struct Source {
 #[derive(Default)]
 pub(crate) struct Outbox {
     items: VecDeque<Item>,
-    /// Bytes of `items` that are copied.
+    /// The bytes of `items` that are copies.
     copied: usize,
     puts: VecDeque<Put>,
-    /// How many of `puts`, from the first, wait as pieces altogether.
+    /// The number of `puts`, from the first, whose pieces are all queued.
     cut: usize,
-    /// Bytes of pieces that wait.
+    /// The bytes in queued pieces.
     pieces: usize,
     unconfirmed: HashMap<u64, Token>,
     next_confirmation: u64,
@@ -114,24 +114,24 @@ impl Body {
 }
 
 impl Outbox {
-    /// Whether nothing waits to be written.
+    /// Returns whether nothing is queued.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty() && self.puts.is_empty()
     }
 
-    /// Bytes copied here that wait.
+    /// Returns the number of queued copied bytes.
     #[inline]
     pub(crate) fn copied(&self) -> usize {
         self.copied
     }
 
-    /// Messages and pieces that wait.
+    /// Returns the number of queued messages and pieces.
     pub(crate) fn waiting(&self) -> usize {
         self.items.len() + self.puts.len()
     }
 
-    /// Queues a copy of all of `parts` but the first `skip` bytes, which are written already.
+    /// Queues a copy of `parts` without the first `skip` bytes, which are already written.
     pub(crate) fn push_copy(&mut self, parts: &[&[u8]], mut skip: usize) {
         let joined = self.items.back_mut().filter(|item| matches!(item.body, Body::None) && item.head.len() < JOINED);
         let item = match joined {
@@ -176,25 +176,25 @@ impl Outbox {
         self.items.push_back(Item { head: Head::from_slice(head), body, written });
     }
 
-    /// The peer has stored a `put`. False: it never began, or was confirmed before.
+    /// Records that the peer has stored a `put`. Returns false if there is no such put, or it was confirmed before.
     pub(crate) fn confirmed(&mut self, confirmation: u64) -> bool {
         let token = self.unconfirmed.remove(&confirmation);
         self.finished.extend(token);
         token.is_some()
     }
 
-    /// Tokens of what was finished since the last call.
+    /// Takes the tokens of operations that completed since the last call.
     pub(crate) fn take_finished(&mut self) -> Vec<Token> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Whether `token` is among what was finished since the last [`take_finished`](Self::take_finished); takes it out.
+    /// Returns whether `token` completed since the last [`take_finished`](Self::take_finished), and removes it.
     pub(crate) fn take_finished_one(&mut self, token: Token) -> bool {
         let found = self.finished.iter().position(|&finished| finished == token);
         found.map(|index| self.finished.swap_remove(index)).is_some()
     }
 
-    /// Drops everything that waits, and returns the tokens of unfinished operations.
+    /// Drops everything queued. Returns the tokens of incomplete operations.
     pub(crate) fn abandon(&mut self) -> Vec<Token> {
         let mut tokens: Vec<Token> = self.unconfirmed.drain().map(|(_, token)| token).collect();
         for item in self.items.drain(..) {
@@ -209,7 +209,7 @@ impl Outbox {
         tokens
     }
 
-    /// Writes until nothing waits, the socket is full, or the budget is used up.
+    /// Writes until nothing is queued, the socket is full, or the budget is used up.
     ///
     /// # Errors
     /// The connection is broken.
@@ -248,7 +248,7 @@ impl Outbox {
         }
     }
 
-    /// Queues the next pieces of puts, unless enough wait.
+    /// Queues the next pieces of puts, unless enough are queued.
     fn cut_pieces(&mut self) {
         while self.pieces < PIECES {
             let Some(put) = self.puts.get_mut(self.cut) else { return };
@@ -264,7 +264,7 @@ impl Outbox {
         }
     }
 
-    /// Counts `sent` bytes as taken by the kernel.
+    /// Records that the kernel has accepted `sent` bytes.
     fn advance(&mut self, mut sent: usize) {
         while let Some(item) = self.items.front_mut() {
             let count = sent.min(item.len() - item.written);
@@ -288,7 +288,7 @@ impl Outbox {
         }
     }
 
-    /// The last piece of the first `put` is written: pieces go in the order of their puts.
+    /// Handles the end of the first `put`: pieces are written in the order of their puts.
     fn put_written(&mut self) {
         let Some(put) = self.puts.pop_front() else { return };
         self.cut -= 1;
@@ -301,12 +301,12 @@ impl Outbox {
     }
 }
 
-/// Whether the socket may take more later.
+/// Returns whether the socket may accept more later.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// Bytes of a message's frame before its payload.
+/// The bytes of a message's frame before its payload.
 pub(crate) const fn overhead(header: usize) -> usize {
     HEADER + header
 }

@@ -1,4 +1,4 @@
-//! Pairs the own addresses with a peer's. Pure, and symmetric, so that both ends give a link the same number.
+//! Pairs the own addresses with a peer's. The result is symmetric, so that both ends give a link the same number.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -12,11 +12,11 @@ pub(crate) struct Route {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) loopback: bool,
-    /// The slower end's speed.
+    /// The speed of the slower end.
     pub(crate) megabits: u32,
 }
 
-/// How good a pair of addresses is; the least first.
+/// The quality of a pair of addresses; the least is the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Quality {
     Loopback,
@@ -25,8 +25,8 @@ enum Quality {
     Routed,
 }
 
-/// The routes between two processes, the best first, at most one for each interface of either: one link or more goes
-/// over each. Empty if there is none.
+/// Returns the routes between two processes, the best first, at most one for each interface of either end. Each route
+/// has one or several links. Returns none if no addresses match.
 pub(crate) fn routes(ours: &Card, theirs: &Card) -> Vec<Route> {
     let same_host = ours.host == theirs.host && ours.host.is_known();
     let mut pairs: Vec<_> = ours
@@ -36,10 +36,10 @@ pub(crate) fn routes(ours: &Card, theirs: &Card) -> Vec<Route> {
         .filter(|(a, b)| ours.port(a.ip) != 0 && theirs.port(b.ip) != 0)
         .filter_map(|(a, b)| Some((quality(a, b, same_host)?, a, b)))
         .collect();
-    // A key that does not depend on which end is ours: both sort alike.
+    // The key does not depend on which end is the own one, so both ends sort alike.
     pairs.sort_by_key(|(quality, a, b)| (*quality, a.ip.is_ipv6(), a.ip.min(b.ip), a.ip.max(b.ip)));
-    // Everything between two processes of one host goes through its loopback device, whatever the address; and what a
-    // router leads to is only taken where no network is shared.
+    // All traffic between processes of one host uses the loopback device, whatever the address. Routes across routers
+    // are used only if there is no common network.
     let best = pairs.first().map(|(quality, ..)| *quality);
     pairs.retain(|(quality, ..)| match best {
         Some(Quality::Loopback) => *quality == Quality::Loopback,
@@ -64,12 +64,12 @@ pub(crate) fn routes(ours: &Card, theirs: &Card) -> Vec<Route> {
     routes
 }
 
-/// Connections over each route, from what the two ends ask for.
+/// Returns the number of connections over each route, from the wishes of both ends.
 pub(crate) fn links_per_route(ours: &Card, theirs: &Card, routes: usize) -> usize {
     ours.links.min(theirs.links).min(MAX_LINKS / routes.max(1)).max(1)
 }
 
-/// None: the two cannot connect.
+/// Returns `None` if the two addresses cannot connect.
 fn quality(a: &Address, b: &Address, same_host: bool) -> Option<Quality> {
     if a.ip.is_ipv4() != b.ip.is_ipv4() || a.loopback != b.loopback {
         return None;
@@ -78,7 +78,8 @@ fn quality(a: &Address, b: &Address, same_host: bool) -> Option<Quality> {
         let reachable = same_host || (a.explicit && b.explicit);
         return (reachable && same_network(a.ip, b.ip, a.prefix)).then_some(Quality::Loopback);
     }
-    // Two hosts with one address: a bridge of each host's own containers. A connection would end at our own listener.
+    // Two hosts with the same address: each has a bridge for its own containers. A connection would reach the own
+    // listener.
     if !same_host && a.ip == b.ip {
         return None;
     }
@@ -86,7 +87,7 @@ fn quality(a: &Address, b: &Address, same_host: bool) -> Option<Quality> {
     if link_local != is_link_local(b.ip) {
         return None;
     }
-    // The prefix that both sides must agree on; equal networks are equal from either end.
+    // The common prefix. Equal networks are equal at both ends.
     let shared = a.prefix == b.prefix && same_network(a.ip, b.ip, a.prefix);
     match (link_local, shared) {
         (true, true) => Some(Quality::LinkLocal),
@@ -103,7 +104,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// A link-local address needs our interface beside it, at both ends of our side of the connection.
+/// A link-local address needs the own interface's scope, at both ends of the own side of the connection.
 fn endpoint(ip: IpAddr, port: u16, interface: u32) -> SocketAddr {
     match ip {
         IpAddr::V6(v6) if is_link_local(ip) => SocketAddrV6::new(v6, port, 0, interface).into(),
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Routes as (our address, their address), checked to be the mirror image of what the peer finds.
+    /// Returns the routes as (own address, peer's address), and checks that the peer finds the mirror image.
     fn pairs(a: &Card, b: &Card) -> Vec<(String, String)> {
         let here = routes(a, b);
         let there = routes(b, a);

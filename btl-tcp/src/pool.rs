@@ -1,5 +1,5 @@
-//! Buffers for fragments and for messages that do not fit the receive buffer, in a few sizes, registered with the
-//! driver once a device is in use.
+//! Buffers for fragments, and for messages that do not fit the receive buffer, in a few sizes. They are registered with
+//! the driver once a device is in use.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use cableway_common_cuda::{BouncePool, Devices};
 
 use crate::{NAME, invalid};
 
-/// The callers limit the buffers in use: per link, and to the message that is arriving.
+/// The callers limit the buffers in use: fragments for each link, and one arriving message for each connection.
 const NO_LIMIT: usize = usize::MAX;
 
-/// Buffers of a few sizes.
+/// Buffers in a few sizes.
 pub(crate) struct Pool {
     classes: Vec<BouncePool>,
 }
 
 impl Pool {
-    /// A pool of buffers with room for each of `sizes` bytes.
+    /// Creates a pool of buffers for each of `sizes`.
     pub(crate) fn new(devices: &Devices, mut sizes: Vec<usize>) -> Arc<Self> {
         sizes.sort_unstable();
         let mut classes: Vec<BouncePool> = sizes.iter().map(|&size| BouncePool::new(devices, size, NO_LIMIT)).collect();
@@ -26,10 +26,10 @@ impl Pool {
         Arc::new(Pool { classes })
     }
 
-    /// A buffer of at least `len` bytes.
+    /// Returns a buffer of at least `len` bytes.
     ///
     /// # Errors
-    /// Longer than the longest of the pool's sizes, or the system has no memory.
+    /// The length exceeds all of the pool's sizes, or memory is exhausted.
     pub(crate) fn take(&self, len: usize) -> Result<Buffer, Error> {
         let class = self
             .classes

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use zerocopy::byteorder::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Keys of ended registrations that are remembered. Late data for them is discarded and is no violation.
+/// The number of remembered keys of ended registrations. Late data for them is discarded and is no violation.
 const REMEMBERED: usize = 1024;
 
 /// The handle of a registration on the wire.
@@ -22,7 +22,7 @@ struct WireHandle {
 
 const _: () = assert!(size_of::<WireHandle>() == 16 && size_of::<WireHandle>() <= RemoteHandle::MAX);
 
-/// A handle as its user reads it.
+/// A handle as the peer reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) key: u64,
@@ -52,7 +52,7 @@ struct Entry {
     peer: Rank,
     address: *mut u8,
     len: usize,
-    /// Held while the memory is written to; false once the registration has ended.
+    /// Locked during writes to the memory; false after the end of the registration.
     open: Mutex<bool>,
 }
 
@@ -70,10 +70,10 @@ pub(crate) enum BadPut {
     Range { offset: u64, len: usize, registered: usize },
 }
 
-/// Where an arriving piece of a `put` goes.
+/// The destination of an arriving piece of a `put`.
 pub(crate) enum Landing {
     Memory(Window),
-    /// The registration has ended meanwhile.
+    /// The registration has ended.
     Nowhere,
 }
 
@@ -85,7 +85,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Calls `write` to fill the window from `from` on. None: the registration has ended, and nothing may be written.
+    /// Calls `write` to fill the window from `from` on. Returns `None` if the registration has ended, and nothing may
+    /// be written.
     pub(crate) fn write<R>(&self, from: usize, write: impl FnOnce(*mut u8, usize) -> R) -> Option<R> {
         let open = self.entry.open.lock();
         let from = from.min(self.len);
@@ -95,13 +96,13 @@ impl Window {
 }
 
 impl Regions {
-    /// Lets `peer` write to `region` until the registration is dropped, which waits for a write under way.
+    /// Lets `peer` write to `region` until the registration is dropped. The drop waits for a write in progress.
     ///
     /// # Safety
-    /// The region stays valid while registered, and nobody else touches it.
+    /// The region stays valid while registered, and no other code accesses it.
     ///
     /// # Errors
-    /// The system has no random bytes.
+    /// The system returns no random bytes.
     pub(crate) unsafe fn register(self: &Arc<Self>, peer: Rank, region: Region) -> std::io::Result<Registration> {
         let entry = Arc::new(Entry { peer, address: region.address, len: region.len, open: Mutex::new(true) });
         let key = loop {
@@ -120,7 +121,7 @@ impl Regions {
     /// Checks a piece of a `put` by `peer`.
     ///
     /// # Errors
-    /// The peer was not given this memory.
+    /// The memory is not registered for this peer.
     pub(crate) fn land(&self, peer: Rank, key: u64, offset: u64, len: usize) -> Result<Landing, BadPut> {
         let table = self.table.lock();
         let Some(entry) = table.live.get(&key).filter(|entry| entry.peer == peer) else {

@@ -1,4 +1,4 @@
-//! The parameters of this transport, in the form in which its parts need them.
+//! The parameters of this transport, in the form that its parts use.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use cableway_btl::{Error, MAX_HEADER};
 use crate::handshake::MAX_LINKS;
 use crate::invalid;
 
-/// Longest message that any process may take, whatever its parameters say: what a peer can make us allocate.
+/// The longest message that any process may accept, whatever its parameters. It limits what a peer can make this
+/// process allocate.
 const LONGEST_MESSAGE: usize = 256 << 20;
 
-/// See the rows `btl_tcp_*` of the parameter table.
+/// See the parameters `btl_tcp_*`.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) eager_limit: usize,
@@ -20,33 +21,33 @@ pub(crate) struct Settings {
     pub(crate) max_send_size: usize,
     /// Largest fragment of device data.
     pub(crate) device_max_send_size: usize,
-    /// Large device fragments in flight per link.
+    /// The number of large device fragments in flight on each link.
     pub(crate) device_fragments: usize,
-    /// Bytes of received messages that may be kept in place for devices.
+    /// The bytes of received messages that may stay in the transport's buffers for devices.
     pub(crate) retained_limit: usize,
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) links: usize,
-    /// Ports to listen on, first and how many; none: the system chooses.
+    /// The first port and the number of ports to listen on. Without it the system selects one.
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) socket: SocketSettings,
     pub(crate) families: Families,
 }
 
-/// Options of every connection.
+/// The options of every connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketSettings {
     pub(crate) nodelay: bool,
-    /// 0: the system's.
+    /// 0 means the system's default.
     pub(crate) send_buffer: usize,
-    /// 0: the system's.
+    /// 0 means the system's default.
     pub(crate) receive_buffer: usize,
     pub(crate) peer_timeout: Duration,
 }
 
 impl Settings {
     /// # Errors
-    /// Parameters that contradict each other or that no socket can honour.
+    /// Parameters contradict each other, or no socket supports them.
     pub(crate) fn new(parameters: &Parameters) -> Result<Self, Error> {
         let include = list(&parameters.btl_tcp_if_include);
         let exclude = list(&parameters.btl_tcp_if_exclude);
@@ -57,7 +58,7 @@ impl Settings {
         if links == 0 || links > MAX_LINKS {
             return Err(invalid("btl_tcp_links", format!("1 to {MAX_LINKS} are possible, not {links}")));
         }
-        // A message without payload must fit whatever the limits say.
+        // A message without payload must fit in any case.
         let size = |name: &str, value: usize| {
             if value > LONGEST_MESSAGE - MAX_HEADER {
                 return Err(invalid(
@@ -71,7 +72,7 @@ impl Settings {
         Ok(Settings {
             eager_limit,
             max_send_size: size("btl_tcp_max_send_size", parameters.btl_tcp_max_send_size)?.max(eager_limit),
-            // An eager message goes in one fragment from wherever it lies.
+            // An eager message is sent in one fragment, wherever its data is.
             device_max_send_size: (size("device_chunk_size", parameters.device_chunk_size)? + MAX_HEADER)
                 .max(eager_limit),
             device_fragments: parameters.device_chunks.max(1),
@@ -84,14 +85,14 @@ impl Settings {
                 nodelay: parameters.btl_tcp_nodelay,
                 send_buffer: parameters.btl_tcp_sndbuf,
                 receive_buffer: parameters.btl_tcp_rcvbuf,
-                // Within less than a second, a kernel need not answer.
+                // A kernel need not answer within less than a second.
                 peer_timeout: parameters.peer_timeout.max(Duration::from_secs(1)),
             },
             families: parameters.btl_tcp_family,
         })
     }
 
-    /// Longest message that this process takes from its peers.
+    /// Returns the longest message that this process accepts from peers.
     pub(crate) fn max_message(&self) -> usize {
         self.max_send_size.max(self.device_max_send_size)
     }

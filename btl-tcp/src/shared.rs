@@ -19,12 +19,12 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) card: Card,
     pub(crate) pool: Arc<Pool>,
-    /// Bytes of buffers whose messages are kept beyond their upcalls.
+    /// The bytes of buffers whose messages are kept beyond their upcalls.
     pub(crate) retained: Arc<AtomicUsize>,
     pub(crate) regions: Arc<Regions>,
     pub(crate) request_queue: RequestQueue,
     pub(crate) peers: Mutex<HashMap<Rank, Arc<Peer>>>,
-    /// This process takes no new connections any more.
+    /// True if this process accepts no new connections.
     pub(crate) finalizing: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl Shared {
         peer.link(number, &self.pool, &self.settings)
     }
 
-    /// Every link of every peer.
+    /// Returns every link of every peer.
     pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
         let peers: Vec<Arc<Peer>> = self.peers.lock().values().map(Arc::clone).collect();
         peers.iter().flat_map(|peer| peer.all_links()).collect()

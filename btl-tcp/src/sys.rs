@@ -1,4 +1,4 @@
-//! System calls that act on raw memory, and socket options that no crate has. All unsafe calls into libc are here.
+//! System calls on raw memory, and socket options that no crate offers. All unsafe calls to libc are here.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cableway_base::fork::Unshared;
 
-/// A socket that forked children do not inherit: peers see it close when this process ends.
+/// Creates a socket that forked children do not inherit. So peers see it close when this process ends.
 pub(crate) type Socket = Unshared<socket2::Socket>;
 
 /// Memory for one vectored call.
@@ -36,13 +36,13 @@ impl Slice {
     }
 }
 
-/// `sendmsg`: as many of the bytes as the socket takes now.
+/// Calls `sendmsg`: sends as many bytes as the socket accepts now.
 ///
 /// # Safety
 /// Every slice is readable.
 ///
 /// # Errors
-/// As `sendmsg(2)`; `WouldBlock` if the socket takes nothing now.
+/// As `sendmsg(2)`; `WouldBlock` if the socket is full.
 #[inline]
 pub(crate) unsafe fn send_vectored(socket: &Socket, slices: &[Slice]) -> io::Result<usize> {
     let message = header(slices.as_ptr(), slices.len());
@@ -55,13 +55,13 @@ pub(crate) unsafe fn send_vectored(socket: &Socket, slices: &[Slice]) -> io::Res
     }
 }
 
-/// `recvmsg`: what is there now. 0 is the end of the stream.
+/// Calls `recvmsg`: receives available bytes. 0 is the end of the stream.
 ///
 /// # Safety
-/// Every slice is writable, and nobody else touches it meanwhile.
+/// Every slice is writable, and no other code accesses it meanwhile.
 ///
 /// # Errors
-/// As `recvmsg(2)`; `WouldBlock` if nothing is there.
+/// As `recvmsg(2)`; `WouldBlock` if no bytes are available.
 #[inline]
 pub(crate) unsafe fn receive_vectored(socket: &Socket, slices: &[Slice]) -> io::Result<usize> {
     let mut message = header(slices.as_ptr(), slices.len());
@@ -74,7 +74,7 @@ pub(crate) unsafe fn receive_vectored(socket: &Socket, slices: &[Slice]) -> io::
     }
 }
 
-/// `recv` into private memory.
+/// Calls `recv` into private memory.
 ///
 /// # Errors
 /// As [`receive_vectored`].
@@ -100,7 +100,7 @@ fn header(slices: *const Slice, count: usize) -> libc::msghdr {
     message
 }
 
-/// None: interrupted by a signal, to be called again.
+/// Returns `None` if a signal interrupted the call, which must be repeated.
 #[inline]
 fn outcome(result: libc::ssize_t) -> Option<io::Result<usize>> {
     if result >= 0 {
@@ -110,16 +110,16 @@ fn outcome(result: libc::ssize_t) -> Option<io::Result<usize>> {
     (error.kind() != io::ErrorKind::Interrupted).then_some(Err(error))
 }
 
-/// The kernel's view of the other end.
+/// The kernel's information about the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
-    /// Segments sent that the other end has not acknowledged.
+    /// Sent segments without an acknowledgement.
     pub(crate) unacknowledged: u32,
-    /// Probes (of an idle or a blocked connection) without an answer.
+    /// Unanswered probes of an idle or blocked connection.
     pub(crate) probes: u8,
-    /// Since anything came from the other end's kernel.
+    /// The time since the peer's kernel last sent anything.
     pub(crate) silent: Duration,
-    /// Since data came.
+    /// The time since data last arrived.
     pub(crate) since_data: Duration,
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn liveness(socket: &Socket) -> io::Result<Liveness> {
     })
 }
 
-/// Bytes that were sent but not acknowledged by the other end.
+/// Returns the number of bytes that were sent but not acknowledged.
 ///
 /// # Errors
 /// As `ioctl(2)`.
@@ -153,7 +153,7 @@ pub(crate) fn unacknowledged_bytes(socket: &Socket) -> io::Result<usize> {
     count(socket, libc::TIOCOUTQ)
 }
 
-/// Bytes that have come and were not read.
+/// Returns the number of bytes that arrived but were not read.
 ///
 /// # Errors
 /// As `ioctl(2)`.
@@ -170,17 +170,17 @@ fn count(socket: &Socket, request: libc::Ioctl) -> io::Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Caps the pauses between retransmissions and between probes (`TCP_RTO_MAX_MS`, Linux 6.15).
+/// Limits the pauses between retransmissions and between probes (`TCP_RTO_MAX_MS`, Linux 6.15).
 ///
 /// # Errors
-/// As `setsockopt(2)`: an older kernel does not know it.
+/// As `setsockopt(2)`: older kernels lack the option.
 pub(crate) fn set_longest_pause(socket: &Socket, pause: Duration) -> io::Result<()> {
     const TCP_RTO_MAX_MS: libc::c_int = 44;
     let milliseconds = libc::c_int::try_from(pause.as_millis()).unwrap_or(libc::c_int::MAX).clamp(1_000, 120_000);
     set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, milliseconds)
 }
 
-/// Leaves the choice of a port to `connect`, so that bound addresses do not use up ports.
+/// Postpones the choice of a port to `connect`, so that bound addresses do not use up ports.
 ///
 /// # Errors
 /// As `setsockopt(2)`.

@@ -1,4 +1,4 @@
-//! The transport as `pml` holds it.
+//! The transport, which `pml` uses.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -20,22 +20,22 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::{NAME, interfaces, listener, pairing, sys};
 
-/// TCP, as one process of a job uses it.
+/// The TCP transport of one process.
 ///
-/// May be shared among threads; see [`cableway_btl`] for what holds. Sockets are closed when it is dropped: in good
-/// order only after [`finalize`](Btl::finalize).
+/// It may be shared among threads; see [`cableway_btl`] for the contract. Dropping it closes the sockets. Call
+/// [`finalize`](Btl::finalize) first to say goodbye.
 pub struct Tcp {
     shared: Arc<Shared>,
     engine: Mutex<Engine>,
-    /// The engine's.
+    /// Held by the engine.
     epoll: Arc<Epoll>,
 }
 
 impl Tcp {
-    /// Listens, so that peers can connect as soon as they have the [`card`](Btl::card).
+    /// Starts to listen, so that peers can connect as soon as they have the [`card`](Btl::card).
     ///
     /// # Errors
-    /// A parameter `btl_tcp_*` that cannot be honoured, no free port in the range, or a refusal by the system.
+    /// A parameter `btl_tcp_*` is invalid, no port in the range is free, or the system refuses.
     pub fn new(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Arc<Self>, Error> {
         let settings = Settings::new(parameters)?;
         let addresses = interfaces::usable(&settings)?;
@@ -96,7 +96,7 @@ impl Btl for Tcp {
         peer.agreed_links.store(links * routes.len(), Ordering::Relaxed);
         let mut endpoints: Vec<Box<dyn Endpoint>> = Vec::new();
         for (index, route) in routes.iter().enumerate() {
-            // Where the route fails, the others are tried, in the same order beginning with it.
+            // If the route fails, the others are tried in order.
             let mut ways = routes.clone();
             ways.rotate_left(index);
             for number in index * links..(index + 1) * links {
@@ -138,7 +138,8 @@ impl Btl for Tcp {
             tx.close(&link, &self.shared.request_queue);
             tx.flush(&link, &self.shared.request_queue);
             tx.post_finished(&self.shared.request_queue);
-            // What the peer's kernel has acknowledged stays readable there, even if closing our end of a connection
+            // The peer can still read everything that its kernel has acknowledged, even if closing the own end with
+            // unread data resets the connection.
             // with unread data resets it.
             flushed &= match &tx.state {
                 State::Connected(socket) => {
@@ -166,7 +167,7 @@ impl Drop for Tcp {
     }
 }
 
-/// Where this process's loopback interface is.
+/// Returns the identity of this process's loopback interface.
 fn this_host() -> Host {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut host = Host::default();

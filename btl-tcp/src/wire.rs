@@ -1,4 +1,4 @@
-//! Frames: what travels on a connection once its handshake is over. Little-endian.
+//! Frames: the format of a connection's bytes after its handshake. Little-endian.
 //!
 //! ```text
 //!  0        4     5      6          8
@@ -7,7 +7,7 @@
 //!  +--------+-----+------+----------+---------------------------- - -
 //! ```
 //!
-//! The version of all this is [`VERSION`], agreed upon in the handshake.
+//! The handshake agrees on the format's version, [`VERSION`].
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -19,40 +19,40 @@ pub(crate) const VERSION: u16 = 3;
 pub(crate) const MESSAGE: u8 = 1;
 /// A piece of a `put`: [`Fields`], then data.
 pub(crate) const PUT: u8 = 2;
-/// Every piece of a `put` has been stored: the first of [`Fields`].
+/// All pieces of a `put` are stored. It contains the first of [`Fields`].
 pub(crate) const PUT_DONE: u8 = 3;
-/// Nothing follows: this end closes in good order.
+/// A goodbye: nothing follows.
 pub(crate) const GOODBYE: u8 = 4;
 
 /// Flag of [`PUT`]: the last piece, whose sender awaits [`PUT_DONE`].
 pub(crate) const CONFIRM: u8 = 1;
 
-/// Most data in one [`PUT`] frame. A sender may use less.
+/// The most data in one [`PUT`] frame. A sender may use less.
 pub(crate) const MAX_PUT: usize = 1 << 20;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct FrameHeader {
-    /// Bytes that follow this header.
+    /// The number of bytes after this header.
     pub(crate) length: U32,
     pub(crate) kind: u8,
     pub(crate) flags: u8,
-    /// Zero. Anything else means that the two ends are out of step.
+    /// Must be zero. Another value means that the two ends are out of step.
     pub(crate) reserved: U16,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Fields {
-    /// Names a `put` for [`PUT_DONE`]; meaningful there and with [`CONFIRM`].
+    /// Identifies a `put` for [`PUT_DONE`]. Used there and with [`CONFIRM`].
     pub(crate) confirmation: U64,
-    /// Names the registration at the receiver.
+    /// Identifies the registration at the receiver.
     pub(crate) key: U64,
-    /// Where in it the data goes.
+    /// The offset of the data in the registration.
     pub(crate) offset: U64,
 }
 
-/// The longest that comes before data.
+/// The largest number of bytes before data.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Head {
@@ -90,7 +90,8 @@ pub(crate) fn message(length: usize) -> [u8; HEADER] {
     zerocopy::transmute!(FrameHeader::new(MESSAGE, 0, length))
 }
 
-/// The header of a piece of a `put`, its fields included. `confirmation` is for the last piece, if one is awaited.
+/// Returns the header of a piece of a `put`, including its fields. `confirmation` is for the last piece, if a
+/// confirmation is expected.
 pub(crate) fn put(key: u64, offset: u64, length: usize, confirmation: Option<u64>) -> [u8; HEADER + PUT_FIELDS] {
     zerocopy::transmute!(Head {
         header: FrameHeader::new(PUT, if confirmation.is_some() { CONFIRM } else { 0 }, PUT_FIELDS + length),

@@ -58,7 +58,7 @@ fn info_prints_parameters_and_their_sources() {
     let one = finish(cableway().args(["info", "peer_timeout"]).env("CABLEWAY_PEER_TIMEOUT", "3")).assert_success();
     assert!(one.stdout.starts_with("peer_timeout = 3s (time, environment; default 10s)"), "{one:?}");
     assert!(one.stdout.contains("fail that much later"), "when to change it: {one:?}");
-    // What no user should need is in no list.
+    // No list contains internal settings.
     let all = finish(cableway().args(["info", "--all"])).assert_success();
     assert!(all.stdout.contains("peer_timeout") && !all.stdout.contains("device_push_limit"), "{all:?}");
     let mut internal = cableway();
@@ -111,12 +111,12 @@ fn explain_prints_protocols_and_reasons() {
         assert!(row[times][0].as_f64() > Some(0.0), "{row}");
     }
     assert!(explain(&["--measure", "--size", "8..64K"]).contains("Observed"));
-    // Between blocks that are not regular, kernels pack; into blocks that are, they need not.
+    // If both sides have irregular blocks, the message is sent in pieces. Regular blocks need none.
     for (sides, protocol) in [("both", "rendezvous, put in pieces"), ("src", "rendezvous, put")] {
         let row = explain(&["--src", "device", "--dst", "device", "--irregular", sides, "--size", "4M", "--btl", "sm"]);
         assert!(row.contains(protocol) && (sides == "both" || !row.contains("put in pieces")), "{row}");
     }
-    // Device memory never goes straight from where it is with the base protocols, on neither side.
+    // With the copy protocols, device memory never goes directly, on either side.
     for sides in [["--src", "device"], ["--dst", "device"]] {
         let arguments = [&sides[..], &["--set", "device_protocols=copy", "--size", "1..1G"]].concat();
         let text = explain(&arguments);
@@ -126,7 +126,7 @@ fn explain_prints_protocols_and_reasons() {
 }
 
 fn device_memory_without_a_driver_is_explained() {
-    // A folder without a driver: nothing is found there, whatever the machine has.
+    // The folder has no driver, so none is found, whatever the machine has.
     let folder = std::env::temp_dir();
     let mut command = cableway();
     command.args(["pingpong", "--src", "device", "--sizes", "8", "--cuda-libdir"]).arg(&folder);
@@ -135,7 +135,7 @@ fn device_memory_without_a_driver_is_explained() {
     assert!(finished.stderr.contains("cannot use device memory"), "{finished:?}");
 }
 
-/// Of ourselves alone: which peers there are depends on the machine.
+/// Measures Cableway only: which other libraries exist depends on the machine.
 fn a_comparison_is_printed_and_kept() {
     let driver = Driver::find();
     let folder = std::env::temp_dir().join(format!("cableway-comparison-{}", std::process::id()));
@@ -161,7 +161,7 @@ fn a_comparison_is_printed_and_kept() {
     assert!(finished.stderr.contains("one-device"), "{finished:?}");
 }
 
-/// Small ones of every series, so that no route is without one: a figure that fails is missing from the table.
+/// Runs a few small points of each series. A failed figure would be missing from the table.
 fn every_route_is_compared() {
     let driver = Driver::find();
     let mut command = compare(&driver, &["latency", "message-rate"]);
@@ -178,7 +178,7 @@ fn every_route_is_compared() {
         assert!(routes(&finished.stdout).iter().any(|measured| measured == route), "{route}: {finished:?}");
     }
 
-    // Without devices, what takes some is named and left out.
+    // Without devices, series that need some are named and skipped.
     let mut command = compare(&driver, &["latency"]);
     command
         .args(["--program", "cableway", "--rounds", "1", "--up-to", "8"])
@@ -191,7 +191,7 @@ fn every_route_is_compared() {
     }
 }
 
-/// As a time limit does it: what was taken until then is in the files, and they are whole.
+/// As a time limit would do: the finished part is in the files, and they are complete.
 fn a_comparison_ended_early_is_kept() {
     let driver = Driver::find();
     let folder = std::env::temp_dir().join(format!("cableway-ended-{}", std::process::id()));
@@ -201,7 +201,7 @@ fn a_comparison_ended_early_is_kept() {
     let running = start(&mut command);
     let kept = |kind: &str| {
         let files = std::fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
-        // What is not finished has a name that begins with a dot.
+        // The names of unfinished files begin with a dot.
         let whole = |path: &std::path::PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             !name.starts_with('.') && name.ends_with(kind)
@@ -224,7 +224,7 @@ fn a_comparison_ended_early_is_kept() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// As little as it can take.
+/// Runs a comparison with the least possible work.
 fn compare(driver: &Driver, tests: &[&str]) -> Command {
     let mut command = cableway();
     command.args(["bench", "compare", "--seconds", "0.001", "--test", &tests.join(",")]);

@@ -10,12 +10,12 @@ use cableway::{
 use crate::support::{Driver, Role, Test, finish, role_job, shell_job, skip, this, transports};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("device::whole_and_part_of_buffers", || every_transport("device_buffers")),
-    ("device::pointers_of_others_and_datatypes", || every_transport("device_pointers")),
-    ("device::host_datatypes", || every_transport("host_datatypes")),
-    ("device::scopes_and_threads", || every_transport("device_scopes")),
+    ("device::whole_buffers_and_slices_are_sent", || every_transport("device_buffers")),
+    ("device::foreign_pointers_and_datatypes_are_sent", || every_transport("device_pointers")),
+    ("device::host_memory_with_datatypes_is_sent", || every_transport("host_datatypes")),
+    ("device::scopes_and_threads_use_device_memory", || every_transport("device_scopes")),
     ("device::a_copy_that_fails_is_the_receivers_error", a_copy_that_fails),
-    ("device::late_copies_keep_their_buffers", late_copies),
+    ("device::buffers_are_not_reused_before_late_copies_end", late_copies),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -37,8 +37,8 @@ fn every_transport(role: &str) {
     }
 }
 
-/// A receive buffer that was used again before the device had copied from it, or copies that overtook each other, show
-/// where buffers are few and messages many.
+/// With few buffers and many messages, the data shows if a receive buffer was reused before the device had copied from
+/// it, or if copies overtook each other.
 fn late_copies() {
     let folder = Driver::find().folder;
     let folder = folder.to_string_lossy();
@@ -67,7 +67,7 @@ fn a_copy_that_fails() {
 fn receivers_copies_fail() -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
-    // Small and large, received before they are sent and after.
+    // Small and large messages, received before they are sent and after.
     for (tag, (len, posted)) in (0..).zip([(100, true), (100, false), (700_000, true), (700_000, false)]) {
         if world.rank() == 0 {
             if posted {
@@ -81,7 +81,7 @@ fn receivers_copies_fail() -> Outcome {
                 }
                 sending.wait().map(drop)
             });
-            // Who sent a small message has not waited for it; who is asked for a large one is told.
+            // The sender of a small message has not waited. The sender of a large one gets the error.
             match sent {
                 Ok(()) if len == 100 => {}
                 Err(error)
@@ -107,7 +107,7 @@ fn receivers_copies_fail() -> Outcome {
             other => return Err(format!("message {tag}: the receiver heard {other:?}").into()),
         }
     }
-    // Nothing else is harmed.
+    // Nothing else may be affected.
     let (me, peer) = (world.rank(), 1 - world.rank());
     let mut host = vec![0; 300_000];
     on.sendrecv(&bytes(me, 300_000), (peer, 60), &mut host, (peer, 60))?;
@@ -127,7 +127,7 @@ fn expect_bytes(found: &[u8], expected: &[u8]) -> Outcome {
     }
 }
 
-/// The devices of this process, of which ranks take turns.
+/// Returns the device of this rank; ranks take turns.
 fn device(world: &World) -> Result<DeviceIndex, cableway::Error> {
     world.devices().initialise()?;
     Ok(DeviceIndex(world.rank() % world.devices().facts()?.devices.len() as u32))
@@ -153,7 +153,7 @@ fn device_buffers() -> Outcome {
             if status.bytes != len as u64 {
                 return Err(format!("{status:?}").into());
             }
-            // A part of the buffer, and the rest left alone.
+            // A part of the buffer; the rest must not change.
             let (first, last) = (len / 3, len - len / 4);
             inbox.copy_from_host(0, &vec![0; len])?;
             {
@@ -194,7 +194,7 @@ fn device_pointers() -> Outcome {
     let theirs = bytes(peer, rows * width);
     let packed: Vec<u8> = theirs.chunks(width).flat_map(|row| &row[8..24]).copied().collect();
     expect_bytes(&download(&inbox)?[..16 * rows], &packed)?;
-    // And back into a column of a host matrix, whose gaps stay as they are.
+    // Back into a column of a host matrix, whose gaps must not change.
     let mut host = vec![0xee; rows * width];
     let mut column_of_host = TypedSliceMut::new(&mut host[8..], 1, &column)?;
     on.sendrecv(&receive, (peer, 1), &mut column_of_host, (peer, 1))?;
@@ -221,7 +221,7 @@ fn host_datatypes() -> Outcome {
             return Err(format!("value {i} is {value} instead of {expected}").into());
         }
     }
-    // Beyond the slice, or before it.
+    // Beyond the slice, and before it.
     let before = Datatype::hindexed(&[1], &[-8], &double)?.commit();
     if TypedSlice::new(&out, 2, &every_third).is_ok() || TypedSlice::new(&out, 1, &before).is_ok() {
         return Err("elements reach beyond their slice".into());
@@ -229,7 +229,7 @@ fn host_datatypes() -> Outcome {
     Ok(on.barrier()?)
 }
 
-/// Several messages at a time, from threads that never touched the device.
+/// Several concurrent messages, from threads that never used the device.
 fn device_scopes() -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
@@ -264,7 +264,7 @@ fn device_scopes() -> Outcome {
     }
 }
 
-/// Many messages at a time, each with bytes of its own, of sizes that take one and several internal buffers.
+/// Many concurrent messages with different bytes, of sizes that take one or several internal buffers.
 fn device_burst() -> Outcome {
     const SIZES: [usize; 4] = [40, 3_000, 7_900, 50_000];
     const MESSAGES: usize = 60;

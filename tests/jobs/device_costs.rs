@@ -8,8 +8,8 @@ use crate::support::{Driver, Finished, Test, cableway, eventually, finish, shell
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_costs::ranks_decide_by_measured_costs", ranks_decide_by_measured_costs),
-    ("device_costs::both_ranks_expect_the_other_to_copy", both_ranks_expect_the_other_to_copy),
-    ("device_costs::ranks_that_begin_together_write_one_file_each", ranks_that_begin_together),
+    ("device_costs::messages_arrive_if_the_costs_of_two_ranks_differ", both_ranks_expect_the_other_to_copy),
+    ("device_costs::ranks_that_start_together_write_one_file_for_each_device", ranks_that_begin_together),
     ("device_costs::explain_and_info_print_known_costs", explain_and_info_print_known_costs),
 ];
 
@@ -155,14 +155,14 @@ fn both_ranks_expect_the_other_to_copy() {
     exchange_apart(4, &folder, &[]).assert_success();
 }
 
-/// Of four ranks, two on each device, one writes the file of each; in the end each is whole, and believed.
+/// Of four ranks, two on each device, one writes each device's file. In the end each file is complete and used.
 fn ranks_that_begin_together() {
     let folder = Folder::new("together");
     let set = folder.set();
     let options = ["--set", "device_costs=measure", "--set", &set];
     let finished = run(4, &options, &[], "device_exchange").assert_success();
     assert_eq!(finished.stderr, "");
-    // A job may end before every device had a moment; then nothing is there that is not whole.
+    // A job may end before every device was idle. Then there may be no file, but never an incomplete one.
     let after = cached_info(&folder);
     let measured = after.matches("measured 2").count();
     assert_eq!(measured, folder.files().len(), "{after}");
@@ -201,7 +201,7 @@ fn explain_and_info_print_known_costs() {
     assert!(info.contains("measured 2") && info.contains("push 333.00 us and 900.0 GB/s"), "{info}");
     let text = explain(&cached);
     assert!(text.starts_with("# The costs of copies were measured 2"), "{text}");
-    // And what a message takes besides.
+    // The expected time includes the other parts of a message.
     assert!(text.contains("336.24 us"), "{text}");
     let row: serde_json::Value =
         serde_json::from_str(&explain(&[&cached[..], &["--format", "json", "--measure"]].concat())).expect("a row");

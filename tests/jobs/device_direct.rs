@@ -1,25 +1,25 @@
-//! Device memory that the network device reaches itself. On the simulated driver, whose memory soft-RoCE can register
-//! where `SIM_CUDA_DIRECT` says so.
+//! Device memory that the NIC accesses itself. The simulated driver lets soft-RoCE register its memory if
+//! `SIM_CUDA_DIRECT` says so.
 
 use std::path::PathBuf;
 
 use crate::support::{Driver, Finished, Test, cableway, finish, role_job, skip, start, transports};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("device::by_the_network_up_to_a_limit", up_to_a_limit),
-    ("device::by_the_network_never_from_freed_memory", never_from_freed_memory),
-    ("device::by_the_network_or_through_the_host", or_through_the_host),
-    ("device::by_the_network_to_and_from_hosts", to_and_from_hosts),
+    ("device::the_network_device_moves_messages_up_to_a_limit", up_to_a_limit),
+    ("device::the_network_device_never_reads_freed_memory", never_from_freed_memory),
+    ("device::messages_are_staged_if_the_network_device_cannot_move_them", or_through_the_host),
+    ("device::the_network_device_moves_messages_to_and_from_hosts", to_and_from_hosts),
 ];
 
-/// A `/sys` that shows the module, and what has the driver's memory be such that it works.
+/// A `/sys` that contains the module, and the driver's settings for it.
 struct Machine {
     driver: PathBuf,
     sysfs: PathBuf,
 }
 
 impl Machine {
-    /// None where verbs are not tested.
+    /// Returns `None` where verbs are not tested.
     fn new() -> Option<Machine> {
         let Driver { folder, simulated, .. } = Driver::find();
         if !transports().iter().any(|btl| btl == "openib") {
@@ -64,7 +64,7 @@ impl Drop for Machine {
     }
 }
 
-/// Messages that ranks say they had moved from and to device memory by one transfer, in all.
+/// Returns the number of messages, as ranks report, that one transfer moved from and to device memory.
 fn direct(finished: &Finished) -> u64 {
     let counts = finished.stdout.lines().filter_map(|line| line.strip_prefix("direct "));
     counts.map(|count| count.parse::<u64>().expect("a count")).sum()
@@ -79,7 +79,7 @@ fn up_to_a_limit() {
         assert_eq!(direct(&finished), sizes * 4 * 2, "up to {limit}: {finished:#?}");
         assert_eq!(finished.stderr, "", "up to {limit}");
     }
-    // The sender's device writes.
+    // The sender's NIC writes.
     let finished = machine.run(&["btl_openib_get=no"], "peer_memory", "device_exchange");
     assert!(direct(&finished) > 0, "{finished:#?}");
 }
@@ -93,7 +93,8 @@ fn never_from_freed_memory() {
     }
 }
 
-/// The base stays, where it is asked for, and where nothing else works; then one line a rank says why.
+/// Messages are staged if that is requested, and if nothing else works. In the second case each rank logs one line with
+/// the reason.
 fn or_through_the_host() {
     let Some(machine) = Machine::new() else { return };
     let nobody = "btl_openib_gpudirect_sysfs=/nowhere";

@@ -1,4 +1,4 @@
-//! What CUDA programs do around their messages: a device of each rank's own, streams of their own, memory used up.
+//! What CUDA programs do around their messages: one device for each rank, their own streams, exhausted memory.
 
 #[path = "../../common-cuda/tests/common/app.rs"]
 mod app;
@@ -12,9 +12,9 @@ use crate::device_copy::{direct, run, told};
 use crate::support::{Driver, Role, Test, finish, role_job, shell_job, skip, this, transports};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("device_programs::each_rank_sees_one_device_alone", each_rank_sees_one_device_alone),
-    ("device_programs::streams_of_the_programs_own", streams_of_the_programs_own),
-    ("device_programs::device_memory_used_up", device_memory_used_up),
+    ("device_programs::ranks_that_see_one_device_each_copy_directly", each_rank_sees_one_device_alone),
+    ("device_programs::programs_may_use_their_own_streams", streams_of_the_programs_own),
+    ("device_programs::messages_pass_without_free_device_memory", device_memory_used_up),
 ];
 
 pub(crate) const ROLES: &[Role] =
@@ -22,10 +22,10 @@ pub(crate) const ROLES: &[Role] =
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Sent by a copy engine or staged, small enough to be eager and not.
+/// Sizes for a copy engine and for staging, eager and not.
 const SIZES: [usize; 3] = [8, 60_000, 3 << 20];
 
-/// `CUDA_VISIBLE_DEVICES` differs by rank, as launchers set it, so that every rank calls its device 0.
+/// `CUDA_VISIBLE_DEVICES` differs by rank, as launchers set it. So every rank has a device 0.
 fn each_rank_sees_one_device_alone() {
     let folder = Driver::find().folder;
     if told(&run(1, &[], &[], "device_count").assert_success(), "devices ") < 2 {
@@ -45,7 +45,7 @@ fn streams_of_the_programs_own() {
     over_every_transport("device_own_streams", &[]);
 }
 
-/// Nothing of Cableway's own, such as scratch memory, can be allocated any more.
+/// Cableway cannot allocate anything more, such as scratch memory.
 fn device_memory_used_up() {
     over_every_transport("device_memory_full", &[("SIM_CUDA_MEMORY", "64M")]);
 }
@@ -65,7 +65,7 @@ fn device_count() -> Outcome {
     Ok(())
 }
 
-/// The program's side of the driver, with the primary context of the rank's device current.
+/// Returns the program's side of the driver, with the primary context of the rank's device current.
 fn program(world: &World) -> Result<App, Box<dyn Error>> {
     world.devices().initialise()?;
     let folder = std::env::var_os(cableway::LIBDIR_VARIABLE).ok_or("the job names no driver")?;
@@ -85,8 +85,8 @@ fn receive(on: &Communicator, address: u64, len: usize, peer: u32) -> Outcome {
     Ok(())
 }
 
-/// Rank 0 makes its data in a stream of its own, which it waits for; rank 1 uses it in another, at once. The stream is a
-/// non-blocking one, then each thread's own default stream, which `--default-stream per-thread` has programs use.
+/// Rank 0 writes its data in a stream and synchronizes it. Rank 1 uses the data in another stream at once. The streams
+/// are first non-blocking ones, then per-thread default streams (`--default-stream per-thread`).
 fn own_streams() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank(), 1 - world.rank());
@@ -117,7 +117,7 @@ fn own_streams() -> Outcome {
     Ok(on.barrier()?)
 }
 
-/// Both ranks use up their device's memory after the first messages: the driver makes no stream where nothing is left.
+/// Both ranks use up their device's memory after the first messages, so the driver cannot create streams any more.
 fn memory_full() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank(), 1 - world.rank());

@@ -8,10 +8,10 @@ use cableway::{BufferKind, Datatype, DeviceBuffer, DeviceIndex, Layout, Predefin
 use crate::support::{Driver, Finished, Role, Test, finish, role_job};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("device_shapes::every_layout_to_every_other", every_layout_to_every_other),
-    ("device_shapes::kernels_without_scratch_memory", kernels_without_scratch_memory),
-    ("device_shapes::packed_by_kernels", packed_by_kernels),
-    ("device_shapes::without_kernels", without_kernels),
+    ("device_shapes::every_layout_is_sent_to_every_other", every_layout_to_every_other),
+    ("device_shapes::kernels_work_without_scratch_memory", kernels_without_scratch_memory),
+    ("device_shapes::kernels_pack_staged_messages", packed_by_kernels),
+    ("device_shapes::messages_pass_without_kernels", without_kernels),
     ("device_shapes::a_peer_killed_between_pieces_is_an_error_soon", killed_between_pieces),
 ];
 
@@ -33,28 +33,28 @@ fn direct(finished: &Finished) -> u64 {
     counts.map(|count| count.parse::<u64>().expect("a count")).sum()
 }
 
-/// Of the messages between regular layouts, those of the later rounds at least, of both ranks.
+/// The messages between regular layouts of both ranks, at least those of the later rounds.
 const REGULAR: u64 = 2 * (ROUNDS as u64 - 2) * 4 * 4 * COUNTS.len() as u64;
 
-/// The same of messages of one pair of layouts, if only the longer ones count.
+/// The longer messages of one pair of layouts.
 const ONE_PAIR: u64 = 2 * (ROUNDS as u64 - 2);
 
-/// However long a machine that has other work takes to begin: what a kernel does not pack comes through the host.
+/// No kernel is revoked, however slow the machine is. Messages that kernels do not pack are staged.
 const PATIENTLY: [&str; 2] = ["--set", "device_kernel_patience=20s"];
 
 fn every_layout_to_every_other() {
-    // The irregular layout is packed into one run, or comes in pieces into other blocks; so does what goes into it.
+    // Messages from and to the irregular layout are packed into one run, or sent in pieces.
     let all = REGULAR + 9 * ONE_PAIR;
     for variables in [&[][..], &[("CUDA_VISIBLE_DEVICES", "0")]] {
         let found = direct(&run(&PATIENTLY, variables));
         assert!(found >= all, "{found} of {all} with {variables:?}");
     }
-    // The receiver copies, whatever the size; the sender does.
+    // First the receiver copies messages of every size, then the sender.
     for limit in ["0", "1G"] {
         let found = direct(&run(&[&PATIENTLY[..], &["--set", &format!("device_push_limit={limit}")]].concat(), &[]));
         assert!(found >= all, "{found} of {all} with a limit of {limit}");
     }
-    // Without pieces: into one run, and what is fetched out of one.
+    // Without pieces: stored into one run, or fetched from one.
     for (limit, pairs) in [("0", 2), ("1G", 1)] {
         let limit = format!("device_push_limit={limit}");
         let options = |size| [&PATIENTLY[..], &["--set", &limit, "--set", size]].concat();
@@ -64,7 +64,7 @@ fn every_layout_to_every_other() {
         let (more, others) = (direct(&run(&options("device_scratch_size=32M"), &[])), (9 - pairs) * ONE_PAIR);
         assert!(more >= found + others, "{more}, no {others} more than {found} with {limit}");
     }
-    // Each message in several pieces, more than there is room for.
+    // Each message is sent in several pieces, more than fit at a time.
     run(&["--set", "device_scratch_size=64K"], &[]);
 }
 
@@ -82,7 +82,7 @@ fn kernels_without_scratch_memory() {
     }
 }
 
-/// Sends through host memory, which kernels fill and empty if they can.
+/// Sends through host memory. Kernels pack and unpack if they can.
 fn packed_by_kernels() {
     for staged in ["device_ipc=no", "btl=tcp"] {
         for latency in ["0us", "4us"] {
@@ -113,7 +113,8 @@ fn killed_between_pieces() {
     }
 }
 
-/// Ranks 0 and 2 receive hundreds of pieces of rank 1, which dies meanwhile. Then they exchange messages with each other.
+/// Ranks 0 and 2 receive hundreds of pieces from rank 1, which dies meanwhile. Then they exchange messages with each
+/// other.
 fn killed() -> Outcome {
     /// Of 1200 bytes each.
     const ELEMENTS: u64 = 4000;
@@ -153,8 +154,8 @@ fn killed() -> Outcome {
     };
     for (one, other) in [(0, 1), (1, 2), (0, 2)] {
         if me == one || me == other {
-            // In both directions: the first message that somebody receives finds no scratch memory, where the machine has
-            // other work, and comes whole through the host.
+            // Both directions. On a busy machine the first received message may find no scratch memory. It is then
+            // staged as a whole.
             exchange(one + other - me, me == one)?;
             exchange(one + other - me, me == other)?;
         }
@@ -165,7 +166,7 @@ fn killed() -> Outcome {
     if me == 1 {
         return on.scope(|scope| {
             let sends = [scope.isend(&all, 0, 1)?, scope.isend(&all, 2, 1)?];
-            // Some pieces are on their way, and far from all.
+            // Some pieces are in flight, but far from all.
             let start = world.counters().device_direct.get();
             while world.counters().device_direct.get() < start + 20 {
                 if sends.iter().all(|send| send.is_complete()) {
@@ -191,7 +192,7 @@ const COUNTS: [u64; 2] = [1, 40];
 const ELEMENT: u64 = 1200;
 const ROOM: usize = 256 << 10;
 
-/// Layouts of 1200 bytes; the last one is not regular.
+/// Returns layouts of 1200 bytes. The last one is irregular.
 fn layouts() -> Result<Vec<Layout>, cableway::Error> {
     let byte = Predefined::Byte.datatype();
     let rows = Datatype::resized(&Datatype::vector(30, 40, 72, &byte)?, 0, 2200)?;
@@ -211,7 +212,7 @@ fn bytes(seed: usize) -> Vec<u8> {
     (0..ROOM).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(40_503)) >> 11) as u8).collect()
 }
 
-/// Where the bytes of a message are from the buffer's address on.
+/// Returns the offsets of a message's bytes from the buffer's address.
 fn places(layout: &Layout, count: u64) -> Vec<i64> {
     layout.blocks(count).flat_map(|block| (0..block.len).map(move |byte| block.offset + byte as i64)).collect()
 }

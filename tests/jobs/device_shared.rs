@@ -5,8 +5,8 @@ use crate::support::{Test, skip};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_shared::memory_of_virtual_memory_management_is_passed_by_descriptor", passed_by_descriptor),
-    ("device_shared::each_piece_of_a_buffer_is_passed_as_a_descriptor", passed_as_several),
-    ("device_shared::memory_of_pools_is_mapped_for_a_message_at_a_time", of_pools),
+    ("device_shared::each_piece_of_a_buffer_is_passed_by_descriptor", passed_as_several),
+    ("device_shared::pool_memory_is_mapped_for_one_message_at_a_time", of_pools),
 ];
 
 fn passed_by_descriptor() {
@@ -14,7 +14,7 @@ fn passed_by_descriptor() {
         let kind = |kind| [variables, &[("IPC_KIND", kind)]].concat();
         let finished = run(2, &[], &kind("vmm"), "device_settled").assert_success();
         assert_eq!(finished.stderr, "", "{variables:?}");
-        // Each maps two buffers of the other's at most: on one device the lower rank maps both.
+        // Each rank maps at most two buffers of the other. On one device the lower rank maps both.
         assert!((2..=4).contains(&told(&finished, "mapped ")), "{finished:#?}");
         let both = [&kind("vmm")[..], &[("IPC_INTO", "device")]].concat();
         run(2, &["--set", "device_ipc_open_size=1"], &both, "device_settled").assert_success();
@@ -23,13 +23,13 @@ fn passed_by_descriptor() {
     run(4, &["--set", "device_ipc_open_size=1"], &[("IPC_KIND", "vmm")], "device_exchange").assert_success();
 }
 
-/// Messages of 3 MiB, and those that happen to lie over a border.
+/// Messages of 3 MiB. Some of them span a border between pieces.
 fn passed_as_several() {
     for variables in [&[][..], &[ONE_DEVICE]] {
         let pieces = [variables, &[("IPC_KIND", "vmm_pieces"), ("IPC_LEN", "10000001")]].concat();
         let finished = run(2, &[], &pieces, "device_settled").assert_success();
         assert_eq!(finished.stderr, "", "{variables:?}");
-        // Each maps two buffers of the other's at most: on one device the lower rank maps both.
+        // Each rank maps at most two buffers of the other. On one device the lower rank maps both.
         assert!((2..=4).contains(&told(&finished, "mapped ")), "{finished:#?}");
         let both = [&pieces[..], &[("IPC_INTO", "device")]].concat();
         run(2, &["--set", "device_ipc_open_size=1"], &both, "device_settled").assert_success();
@@ -53,14 +53,14 @@ fn of_pools() {
         let large = [&pool[..], &[("IPC_LEN", "3000001")]].concat();
         let finished = run(2, &[], &large, "device_settled").assert_success();
         assert_eq!(finished.stderr, "", "{variables:?}");
-        // Each imports the other's pool: on one device the lower rank alone.
+        // Each rank imports the other's pool. On one device only the lower rank does.
         assert!((1..=2).contains(&told(&finished, "mapped ")), "{finished:#?}");
         let both = [&pool[..], &[("IPC_INTO", "device")]].concat();
         run(2, &small, &both, "device_settled").assert_success();
         let finished = run(4, &small, &pool, "device_exchange").assert_success();
         assert_eq!(finished.stderr, "", "{variables:?}");
         assert!(direct(&finished) > 0, "{finished:#?}");
-        // By default what is smaller goes through the host.
+        // By default smaller messages are staged.
         let finished =
             run(2, &[], &[&pool[..], &[("IPC_SIZES", "small")]].concat(), "device_exchange").assert_success();
         assert_eq!(direct(&finished), 0, "{finished:#?}");

@@ -1,5 +1,5 @@
-//! Connections that break while both ranks live. Where verbs devices are joined by cables that can be pulled: the guest has
-//! them (`tests/rxe-guest/run --pair 0% --cables 2`).
+//! Connections that break while both ranks live. They need verbs devices with virtual cables that can be pulled. The
+//! guest has them (`tests/rxe-guest/run --pair 0% --cables 2`).
 
 use std::error::Error;
 use std::process::Command;
@@ -14,11 +14,11 @@ use crate::support::{Finished, Role, Test, job, skip, start, this};
 pub(crate) const TESTS: &[Test] = &[
     ("failover::tcp_takes_over_when_packets_vanish", || over_cable("packets_vanish", "openib,tcp", 16, 2)),
     ("failover::tcp_takes_over_when_a_port_goes_down", || over_cable("port_goes_down", "openib,tcp", 16, 2)),
-    ("failover::a_port_that_comes_back_in_time_is_waited_for", || over_cable("port_comes_back", "openib", 20, 0)),
+    ("failover::a_port_that_comes_back_in_time_continues", || over_cable("port_comes_back", "openib", 20, 0)),
     ("failover::the_second_port_takes_over_when_the_first_cable_is_pulled", || {
         second_port("port_goes_down", "openib", "openib (rxe")
     }),
-    ("failover::a_peer_that_has_the_second_network_alone_is_reached_by_it", the_second_network_alone),
+    ("failover::a_peer_on_the_second_network_only_is_reached", the_second_network_alone),
     ("failover::tcp_takes_over_when_one_cable_is_pulled_after_the_other", || {
         second_port("ports_go_down", "openib,tcp", "tcp")
     }),
@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
         second_port("all_ports_go_down", "openib,tcp", "tcp")
     }),
     ("failover::without_another_transport_requests_fail", || over_cable("nothing_else", "openib", 16, 0)),
-    // Each leaves a machine without the devices.
+    // Each test leaves a machine without the devices.
     ("removal::tcp_takes_over_when_devices_are_removed", || over_cable("devices_removed", "openib,tcp", 16, 2)),
     ("removal::without_another_transport_requests_fail", || over_cable("nothing_else_removed", "openib", 16, 0)),
 ];
@@ -45,27 +45,27 @@ pub(crate) const ROLES: &[Role] = &[
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Each rank its own device.
+/// Each rank has its own device.
 const DEVICE: &str = "rxe$((CABLEWAY_JOB_RANK + 1))";
-/// Or two, on two networks.
+/// Each rank has two devices, on two networks.
 const DEVICES: &str = "rxe$((CABLEWAY_JOB_RANK + 1)),rxe$((CABLEWAY_JOB_RANK + 3))";
 
-/// A device sends again after 4.096 us times two to `timeout`, six times.
+/// A device resends after 4.096 us times two to `timeout`, six times.
 fn over_cable(role: &str, btl: &str, timeout: u32, takeovers: usize) {
     if !std::path::Path::new("/sys/class/net/cable1").exists() {
         return skip("there is no pair of verbs devices with a cable that can be pulled");
     }
     let finished = over_devices(DEVICE, role, btl, timeout);
-    assert_eq!(ways(&finished), vec!["tcp"; takeovers], "{finished:#?}");
+    assert_eq!(successors(&finished), vec!["tcp"; takeovers], "{finished:#?}");
 }
 
-/// Both ranks are on two networks. After all, messages go by what begins so.
+/// Both ranks are on two networks. In the end a transport whose name begins with `by` carries the messages.
 fn second_port(role: &str, btl: &str, by: &str) {
     if !has_two_cables() {
         return;
     }
     let finished = over_devices(DEVICES, role, btl, 16);
-    let last = ways(&finished).iter().filter(|way| way.starts_with(by)).count();
+    let last = successors(&finished).iter().filter(|transport| transport.starts_with(by)).count();
     assert_eq!(last, 2, "{finished:#?}");
 }
 
@@ -75,7 +75,7 @@ fn the_second_network_alone() {
     }
     let devices = "$(test $CABLEWAY_JOB_RANK = 0 && echo rxe1,rxe3 || echo rxe4)";
     let finished = over_devices(devices, "just_talk", "openib", 16);
-    assert!(ways(&finished).is_empty(), "{finished:#?}");
+    assert!(successors(&finished).is_empty(), "{finished:#?}");
 }
 
 fn has_two_cables() -> bool {
@@ -86,7 +86,7 @@ fn has_two_cables() -> bool {
     found
 }
 
-/// Ranks that use these devices, and survive.
+/// Runs ranks that use these devices and survive.
 fn over_devices(devices: &str, role: &str, btl: &str, timeout: u32) -> Finished {
     mend();
     let (btl, timeout) = (format!("btl={btl}"), format!("btl_openib_ib_timeout={timeout}"));
@@ -103,13 +103,13 @@ fn over_devices(devices: &str, role: &str, btl: &str, timeout: u32) -> Finished 
     finished
 }
 
-/// By what ranks said that they go on.
-fn ways(finished: &Finished) -> Vec<&str> {
+/// Returns the transports that ranks said they use after a failure.
+fn successors(finished: &Finished) -> Vec<&str> {
     let lines = finished.stderr.lines();
     lines.filter_map(|line| Some(line.split_once(" uses ")?.1.split_once(" from now on")?.0)).collect()
 }
 
-/// Puts the cables in again.
+/// Plugs the cables in again.
 fn mend() {
     run("tc", "qdisc del dev cable1 root");
     for (cable, network) in [(1, "10.79.0"), (3, "10.80.0")] {
@@ -124,8 +124,8 @@ fn pull(cable: u32) {
     run("ip", &format!("link set cable{cable} down"));
 }
 
-/// Takes a device away, and the network of both. The kernel ends neither before the ranks have ended, and so long these
-/// commands take; but the network can be used no more when its name is gone.
+/// Removes a device and the network of both. The kernel finishes that only after the ranks have ended, and the commands
+/// take as long. But the network is unusable as soon as its name is gone.
 fn remove() {
     let commands = "rdma link delete rxe1 >/dev/null 2>&1 & ip link delete cable1 >/dev/null 2>&1 &";
     let status = Command::new("sh").args(["-c", commands]).status().expect("there is a shell");
@@ -138,7 +138,7 @@ fn remove() {
 }
 
 fn run(program: &str, arguments: &str) {
-    // What is as it should be already is refused.
+    // Commands without an effect are refused.
     let output = Command::new(program).args(arguments.split(' ')).output().expect("iproute2 is installed");
     if !output.status.success() {
         eprintln!("{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -149,11 +149,11 @@ fn content(round: u32, rank: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(round * 7 + rank) as u8).collect()
 }
 
-/// As [`exchange`], of which somebody is told.
+/// Runs [`exchange`], and checks that the break is logged.
 fn talk(breaks: &[(u32, fn())], pause: Duration) -> Outcome {
     let seen = complaints()?;
     exchange(breaks, pause)?;
-    // That a port is down is told in any case; whether another transport took over, the caller asks.
+    // A port that goes down is logged in any case. The caller checks whether another transport took over.
     if seen() == 0 {
         return Err("nobody was told of the break".into());
     }
@@ -165,8 +165,8 @@ fn just_talk() -> Outcome {
     survived()
 }
 
-/// Messages of many sizes both ways, in the midst of which, in the rounds that are named, rank 0 breaks something, and mends
-/// it after `pause` if that is not zero.
+/// Exchanges messages of many sizes in both directions. In the given rounds rank 0 breaks something, and repairs it
+/// after `pause` if that is not zero.
 fn exchange(breaks: &[(u32, fn())], pause: Duration) -> Outcome {
     const SIZES: [usize; 6] = [0, 8, 1000, 5000, 60_000, 300_000];
     let world = World::init()?;
@@ -176,7 +176,7 @@ fn exchange(breaks: &[(u32, fn())], pause: Duration) -> Outcome {
         let out: Vec<Vec<u8>> = SIZES.iter().map(|&len| content(round, me, len)).collect();
         let mut rooms: Vec<Vec<u8>> = SIZES.iter().map(|&len| vec![0; len]).collect();
         on.scope(|scope| -> Outcome {
-            // Half of the receives are late.
+            // Half of the receives are posted late.
             let early = (round % 2) as usize;
             let mut receives = Vec::new();
             let mut rooms = rooms.iter_mut();
@@ -213,7 +213,7 @@ fn exchange(breaks: &[(u32, fn())], pause: Duration) -> Outcome {
     Ok(())
 }
 
-/// Both ranks live, and cannot reach each other any more.
+/// Both ranks live, but cannot reach each other any more.
 fn nothing_else(breaks: fn()) -> Outcome {
     let world = World::init()?;
     let on = world.communicator();

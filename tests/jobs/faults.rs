@@ -70,7 +70,7 @@ fn peer_dies() -> Outcome {
     let on = world.communicator();
     on.barrier()?;
     if world.rank() == 1 {
-        // The others wait for messages by now, or will soon.
+        // The others wait for messages by now or soon.
         std::thread::sleep(Duration::from_millis(200));
         return kill_myself();
     }
@@ -89,7 +89,7 @@ fn dies_in_mid_message() -> Outcome {
     on.barrier()?;
     if world.rank() == 1 {
         return on.scope(|scope| {
-            // Announced to both, and then gone, whoever has fetched how much of it.
+            // Announced to both. The rank dies however much of the message they have fetched.
             let _sends = [scope.isend(&memory, 0, 0)?, scope.isend(&memory, 2, 0)?];
             on.recv(&mut [0_u8; 1], Any, 1)?;
             on.recv(&mut [0_u8; 1], Any, 1)?;
@@ -99,7 +99,7 @@ fn dies_in_mid_message() -> Outcome {
     on.probe(1, 0)?;
     on.send(&[0_u8], 1, 1)?;
     let start = Instant::now();
-    // Depending on when it died, the first may have come whole.
+    // Depending on the time of death, the first message may have arrived completely.
     let first = on.recv(&mut memory, 1, 0).map(drop);
     fails_soon("receive", || first.and_then(|()| on.recv(&mut memory, 1, 0).map(drop)))?;
     if start.elapsed() > SOON {
@@ -114,7 +114,7 @@ fn peer_leaves() -> Outcome {
     let on = world.communicator().clone();
     on.barrier()?;
     if world.rank() == 1 {
-        // What was sent before is still received.
+        // Messages that were sent before still arrive.
         on.send(&[7_u8; 1000], 0, 0)?;
         on.send(&[7_u8; 1000], 2, 0)?;
         drop(on);

@@ -9,8 +9,10 @@ use crate::faults::{every_transport, kill_myself, others_go_on, survived};
 use crate::support::{Role, Test, finish, over, role_job, transports};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("forks::a_killed_rank_is_noticed_while_its_child_lives", || every_transport("dies_with_child")),
-    ("forks::a_killed_rank_is_noticed_though_its_child_ran_no_handlers", || every_transport("dies_with_cloned_child")),
+    ("forks::a_killed_rank_is_detected_while_its_child_lives", || every_transport("dies_with_child")),
+    ("forks::a_killed_rank_is_detected_even_if_its_child_ran_no_handlers", || {
+        every_transport("dies_with_cloned_child")
+    }),
     ("forks::a_child_that_ends_like_a_rank_harms_no_rank", child_ends_everywhere),
 ];
 
@@ -40,7 +42,7 @@ fn clone_process() -> std::io::Result<Option<Pid>> {
     }
 }
 
-/// Rank 1 has a child that does nothing, and is killed. The child lives until the others have noticed.
+/// Rank 1 has a child that does nothing, and is killed. The child lives until the others have detected the death.
 fn dies_with_child(fork: fn() -> std::io::Result<Option<Pid>>) -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
@@ -63,10 +65,10 @@ fn dies_with_child(fork: fn() -> std::io::Result<Option<Pid>>) -> Outcome {
     on.recv(&mut child, 1, 2)?;
     let child = Pid::from_raw(child[0]).ok_or("rank 1 has no child")?;
     on.send(&[0_u8], 1, 3)?;
-    // However long that takes on a busy machine: it is the child's life that counts.
+    // No time limit on a busy machine: only the child's life counts.
     let received = on.recv(&mut [0_u8; 100], 1, 0).map(drop);
     let lived = test_kill_process(child);
-    // The child is ended only when both have noticed.
+    // The child ends only after both have detected the death.
     let other = 2 - world.rank();
     on.sendrecv(&[1_u8], (other, 4), &mut [0_u8], (other, 4))?;
     if world.rank() == 0 {
@@ -81,7 +83,7 @@ fn dies_with_child(fork: fn() -> std::io::Result<Option<Pid>>) -> Outcome {
     survived()
 }
 
-/// What a child does that has nothing to do with messages. It is in no group that the launcher ends.
+/// The child does nothing with messages. It leaves the process group that the launcher ends.
 fn stay() -> ! {
     let _ = setsid();
     // SAFETY: system calls only. The alarm ends it should nobody do so.
@@ -106,7 +108,7 @@ fn child_ends_everywhere() {
     }
 }
 
-/// Every rank has a child that goes on as if it were the rank: it sends, waits, and leaves the world and `main`.
+/// Every rank has a child that continues as if it were the rank: it sends, waits, and returns from `main`.
 fn child_ends() -> Outcome {
     let world = World::init()?;
     let on = world.communicator().clone();
@@ -115,7 +117,7 @@ fn child_ends() -> Outcome {
     let (mut inbox, mut large, ours) = ([0_u8; 8], vec![0_u8; 1 << 20], vec![world.rank() as u8; 1 << 20]);
     on.sendrecv(&[1_u8], (next, 1), &mut [0_u8], (before, 1))?;
     on.barrier()?;
-    // Receives are posted and a large message is under way as the child is made.
+    // Receives are posted and a large message is under way when the child is forked.
     let child = on.scope(|scope| -> Result<Option<Pid>, Box<dyn Error>> {
         let coming = scope.irecv(&mut inbox, before, 2)?;
         let large = scope.irecv(&mut large, before, 3)?;
@@ -147,7 +149,7 @@ fn child_ends() -> Outcome {
     })?;
     if child.is_none() {
         println!("child ended");
-        // Handlers of exit(3) and destructors run, and what `main` returns to.
+        // Handlers of exit(3) and destructors run.
         drop((on, world));
         return Ok(());
     }

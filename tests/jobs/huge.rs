@@ -11,11 +11,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::support::{Role, Test, finish, role_job};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("huge::five_gib_arrive", || {
+    ("huge::a_message_of_five_gib_arrives", || {
         run("btl=sm", "five_gib");
         run("btl=tcp", "five_gib");
     }),
-    ("huge::a_truncated_message_tells_its_length_of_five_gib", || {
+    ("huge::a_truncated_message_reports_its_length_of_five_gib", || {
         run("btl=sm", "five_gib_truncated");
         run("btl=tcp", "five_gib_truncated");
     }),
@@ -35,7 +35,8 @@ const TAIL: usize = 4096;
 const LEN: usize = PIECE * PIECES + TAIL;
 const _: () = assert!(LEN > 5 << 30);
 
-/// A range of `LEN` bytes of which all pieces are the same memory, and only the tail is its own: it costs a piece.
+/// A range of `LEN` bytes whose pieces are all the same memory, except the tail. So it needs only the memory of one
+/// piece.
 struct Range {
     address: *mut u8,
 }

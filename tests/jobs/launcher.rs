@@ -11,13 +11,13 @@ use crate::support::{
 
 pub(crate) const TESTS: &[Test] = &[
     ("launcher::the_exit_code_is_that_of_the_first_failure", the_exit_code_is_that_of_the_first_failure),
-    ("launcher::programs_that_do_not_start", programs_that_do_not_start),
+    ("launcher::programs_that_cannot_start_are_errors", programs_that_do_not_start),
     ("launcher::a_failure_ends_the_other_ranks", a_failure_ends_the_other_ranks),
     ("launcher::ranks_that_ignore_sigterm_are_killed", ranks_that_ignore_sigterm_are_killed),
     ("launcher::keep_going_lets_survivors_finish", keep_going_lets_survivors_finish),
     ("launcher::signals_reach_every_rank", signals_reach_every_rank),
-    ("launcher::a_second_interrupt_kills", a_second_interrupt_kills),
-    ("launcher::stop_and_continue", stop_and_continue),
+    ("launcher::a_second_interrupt_kills_the_ranks", a_second_interrupt_kills),
+    ("launcher::stopping_the_launcher_stops_the_ranks", stop_and_continue),
     ("launcher::ranks_die_with_a_killed_launcher", ranks_die_with_a_killed_launcher),
     ("launcher::no_process_of_a_finished_rank_remains", no_process_of_a_finished_rank_remains),
     ("launcher::tagged_lines_are_never_split", tagged_lines_are_never_split),
@@ -76,7 +76,7 @@ fn sleepers(ranks: u32, prepare: &str, then: &str) -> (Running, String) {
     (running, sleep)
 }
 
-/// How many processes sleep for so long.
+/// Returns the number of processes that sleep for this time.
 fn asleep(sleep: &str) -> usize {
     processes_with(sleep).iter().filter(|(pid, _)| is_sleep(*pid)).count()
 }
@@ -106,7 +106,7 @@ fn a_second_interrupt_kills() {
     let caught = long_sleep();
     let (running, sleep) = sleepers(2, "trap 'echo caught; caught=yes' INT", &format!("sleep {caught}"));
     running.signal(Signal::INT);
-    assert!(eventually(|| asleep(&caught) == 2), "the ranks do not hear the first");
+    assert!(eventually(|| asleep(&caught) == 2), "the ranks do not receive the first interrupt");
     running.signal(Signal::INT);
     let finished = running.finish();
     assert_eq!(finished.code(), 137, "{finished:?}");
@@ -138,14 +138,14 @@ fn ranks_die_with_a_killed_launcher() {
     running.signal(Signal::KILL);
     running.finish();
     assert_gone(&sleep);
-    // And what they have started themselves, also where a rank is gone already or does not hear.
+    // Processes that the ranks started end, too, even if a rank has ended already or ignores signals.
     let (running, sleep) = sleepers(3, "trap '' TERM HUP INT", "");
     running.signal(Signal::KILL);
     running.finish();
     assert_gone(&sleep);
 }
 
-/// A process that was killed may take a moment to be gone.
+/// A killed process may exist for a moment.
 fn assert_gone(marker: &str) {
     assert!(eventually(|| processes_with(marker).is_empty()), "{:?}", processes_with(marker));
 }
@@ -182,7 +182,7 @@ fn input_goes_to_rank_0() {
     assert_eq!(finished.stdout, "[0] got one\n[0] got two\n");
 }
 
-/// Ranks are not in the terminal's foreground group, where reading would stop them.
+/// Ranks are not in the terminal's foreground group, so a read would stop them.
 fn a_terminal_is_read_for_rank_0() {
     let mut cat = job(2, &["--tag-output"]);
     cat.args(["head", "-n", "1"]);

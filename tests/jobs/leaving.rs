@@ -1,4 +1,4 @@
-//! Ranks that leave the job in good order, or before they were connected, and the errors of the others.
+//! Ranks that leave the job, perhaps before they were connected, and the errors of the others.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use crate::support::{PATIENT, Role, SOON, Test, finish, over, role_job, transpor
 pub(crate) const TESTS: &[Test] = &[
     ("leaving::waiting_for_a_peer_that_left_fails", || on_every_transport(3, "one_leaves", 2)),
     ("leaving::a_receive_from_any_waits_for_the_last_peer", || on_every_transport(3, "all_leave", 1)),
-    ("leaving::a_peer_that_left_before_it_was_met_is_noticed", || on_every_transport(3, "leaves_unmet", 2)),
-    ("leaving::a_peer_that_leaves_unmet_while_it_is_awaited_is_noticed", || {
+    ("leaving::a_peer_that_left_before_connecting_is_detected", || on_every_transport(3, "leaves_unmet", 2)),
+    ("leaving::an_unconnected_peer_that_leaves_during_a_wait_is_detected", || {
         on_every_transport(3, "leaves_unmet_later", 2);
     }),
-    ("leaving::a_peer_killed_before_it_was_met_is_noticed", || on_every_transport(3, "dies_unmet", 2)),
-    ("leaving::a_peer_killed_unmet_while_it_is_awaited_is_noticed", || on_every_transport(3, "dies_unmet_later", 2)),
-    ("leaving::ranks_that_end_at_different_times_notice_nothing", || on_every_transport(4, "staggered_ends", 4)),
+    ("leaving::a_peer_killed_before_connecting_is_detected", || on_every_transport(3, "dies_unmet", 2)),
+    ("leaving::an_unconnected_peer_killed_during_a_wait_is_detected", || on_every_transport(3, "dies_unmet_later", 2)),
+    ("leaving::ranks_may_end_at_different_times_without_warnings", || on_every_transport(4, "staggered_ends", 4)),
     ("leaving::a_cancelled_receive_survives_its_sender", || on_every_transport(2, "cancels", 1)),
 ];
 
@@ -35,7 +35,7 @@ pub(crate) const ROLES: &[Role] = &[
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Long enough for the others to wait in most runs. The test passes whatever they have done until then.
+/// Long enough for the others to wait in most runs. The test passes in any case.
 const LATER: Duration = Duration::from_millis(200);
 
 /// The tag of messages of ranks that are about to wait.
@@ -74,7 +74,7 @@ fn has_left(error: &EngineError, of: u32) -> bool {
     matches!(error, EngineError::PeerLeft { peer } if *peer == of)
 }
 
-/// What was on offer when it left is refused.
+/// The left rank's offer of a message is refused.
 fn gave_up(error: &EngineError, of: u32) -> bool {
     has_left(error, of) || matches!(error, EngineError::PeerAborted { peer, .. } if *peer == of)
 }
@@ -95,7 +95,7 @@ fn one_leaves() -> Outcome {
         return if world.finalize() { Ok(()) } else { Err("not all that was sent has left".into()) };
     }
     let (large, mut small, mut room) = (vec![1_u8; 1 << 20], [0_u8; 8], vec![0_u8; 1 << 20]);
-    // Under way when it leaves.
+    // Under way when the rank leaves.
     on.scope(|scope| -> Outcome {
         let receive = scope.irecv(&mut small, 1, 0)?;
         let receive_more = scope.irecv(&mut room, 1, Any)?;
@@ -107,7 +107,7 @@ fn one_leaves() -> Outcome {
         ends_soon("synchronous send", gave_up, 1, || synchronous.wait())?;
         ends_soon("large send", gave_up, 1, || rendezvous.wait())
     })?;
-    // Begun after.
+    // Started after the rank has left.
     ends_soon("late receive", has_left, 1, || on.recv(&mut small, 1, 0))?;
     ends_soon("late probe", has_left, 1, || on.probe(1, Any))?;
     ends_soon("late matched probe", has_left, 1, || on.mprobe(1, Any).map(drop))?;
@@ -144,11 +144,11 @@ fn all_leave() -> Outcome {
         on.send(&[rank as u8; 4], 0, 0)?;
         return Ok(());
     }
-    // That 1 leaves after its message is none of 2's business, whose message comes later.
+    // Rank 1 leaves after its message. That does not affect rank 2, whose message arrives later.
     for expected in [1, 2] {
         on.recv(&mut inbox, Any, 0)?;
         if inbox != [expected; 4] {
-            return Err("the wrong message came".into());
+            return Err("the wrong message arrived".into());
         }
     }
     let gone = |error: &EngineError, _| has_left(error, 1) || has_left(error, 2);
@@ -157,7 +157,7 @@ fn all_leave() -> Outcome {
     survived()
 }
 
-/// Rank 1 ends without having sent a message.
+/// Rank 1 ends without sending a message.
 fn unmet(after: Duration, killed: bool) -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
@@ -176,7 +176,7 @@ fn unmet(after: Duration, killed: bool) -> Outcome {
         ends_soon("probe", is_gone, 1, || on.probe(1, 0))?;
         on.recv(&mut [0_u64], 0, 0)?;
     } else {
-        // Who left may have been anybody's choice, and rank 0 is still there.
+        // The rank that left may have been any source, and rank 0 still exists.
         on.recv(&mut [0_u64], Any, 0)?;
     }
     survived()
@@ -187,7 +187,7 @@ static COMPLAINTS: AtomicUsize = AtomicUsize::new(0);
 
 struct Complaints;
 
-/// Has them printed and counted from now on; the answer tells how many there were.
+/// Prints and counts log lines from now on. Returns a function that returns the count.
 pub(crate) fn complaints() -> Result<fn() -> usize, log::SetLoggerError> {
     log::set_logger(&Complaints)?;
     log::set_max_level(log::LevelFilter::Warn);
@@ -209,8 +209,8 @@ impl log::Log for Complaints {
     fn flush(&self) {}
 }
 
-/// Everybody sends to everybody and receives from anybody; then each ends when it is done, or a little later, the last
-/// of them so much later that they wait for messages of which others know nothing.
+/// All ranks exchange messages. Then each rank ends at once or a little later. The last ones end so late that they wait
+/// for messages about which the others know nothing.
 fn staggered_ends() -> Outcome {
     let complaints = complaints()?;
     let world = World::init()?;
@@ -232,7 +232,7 @@ fn staggered_ends() -> Outcome {
         }
         Ok(sends.into_iter().try_for_each(|send| send.wait().map(drop))?)
     })?;
-    // A chain: each rank waits for the one before it, which ends right after; 0 waits for nobody.
+    // A chain: each rank waits for the previous one, which ends right after. Rank 0 does not wait.
     if rank != 0 {
         on.recv(&mut small, Any, 2)?;
     }
@@ -242,12 +242,12 @@ fn staggered_ends() -> Outcome {
     }
     drop(on);
     if !world.finalize() || complaints() != 0 {
-        return Err("an ordinary end was complained about".into());
+        return Err("an ordinary end caused warnings".into());
     }
     survived()
 }
 
-/// A receive that nothing is to match is taken back after its sender has gone.
+/// Cancels an unmatched receive after its source has left.
 fn cancels() -> Outcome {
     let world = World::init()?;
     let on: &Communicator = world.communicator();

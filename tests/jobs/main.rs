@@ -1,5 +1,5 @@
-//! Jobs of several processes, as users start them. The ranks are this executable again, started with `role=NAME`, so
-//! that it can be carried to another machine together with `cableway`.
+//! Jobs of several processes, as users start them. The ranks are this executable with the argument `role=NAME`, so that
+//! it can be copied to another machine together with `cableway`.
 
 mod cli;
 mod device;

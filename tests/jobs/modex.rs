@@ -8,7 +8,7 @@ use cableway::StartedBy;
 use crate::support::{Role, Test, finish, job, role_job, skip, this};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("modex::built_in_exchanges_values", built_in_exchanges_values),
+    ("modex::the_built_in_launcher_exchanges_values", built_in_exchanges_values),
     ("modex::pmix_exchanges_values", pmix_exchanges_values),
     ("modex::srun_exchanges_values", srun_exchanges_values),
     ("modex::tasks_without_pmix_get_an_explanation", tasks_without_pmix_get_an_explanation),
@@ -19,7 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 pub(crate) const ROLES: &[Role] = &[("exchange", exchange), ("fence", fence), ("die_before_fence", die_before_fence)];
 
-/// Publishes, fences and reads everyone's value; prints who started it, the size and the secret.
+/// Publishes, fences and reads the values of all ranks. Prints the launcher, the size and the secret.
 fn exchange() -> Result<(), Box<dyn Error>> {
     let started_by = StartedBy::detect();
     let modex = started_by.join()?;

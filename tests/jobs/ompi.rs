@@ -1,5 +1,5 @@
-//! `cableway ompi`, in homes and prefixes made for it, with a component's file that only says what it is. What a real
-//! Open MPI does with a real one is tested in `ompi/tests`.
+//! `cableway ompi` in temporary homes and prefixes, with a file that only resembles a component. `ompi/tests` tests a
+//! real Open MPI with the real component.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("ompi::status_prints_the_remedy", status_prints_the_remedy),
 ];
 
-/// A home and a prefix with an Open MPI that only answers questions.
+/// A home and a prefix with a fake Open MPI that only answers queries.
 struct Machine {
     root: PathBuf,
 }
@@ -67,7 +67,7 @@ impl Machine {
         path
     }
 
-    /// A file that says which Open MPI it was built for.
+    /// Writes a file that names the Open MPI it was built for.
     fn component(&self, version: &str) -> PathBuf {
         let text = format!(
             "\0mca_pml_cableway_component\0mca_coll_cableway_component\0mca_osc_cableway_component\0cableway component for Open MPI {version}\0"
@@ -75,17 +75,17 @@ impl Machine {
         self.write(&format!("component-{version}.so"), &text)
     }
 
-    /// The library to be preloaded, beside the components.
+    /// Writes the preload library, beside the components.
     fn preload(&self) -> PathBuf {
         self.write("libcableway_mpi.so", "preloaded")
     }
 
-    /// `cableway ompi ARGUMENTS`, in this home and with this prefix on the path.
+    /// Returns `cableway ompi ARGUMENTS` in this home, with this prefix on the path.
     fn ompi(&self, arguments: &[&str]) -> Finished {
         self.ompi_with(arguments, &[])
     }
 
-    /// The same with variables set.
+    /// Returns the same with variables set.
     fn ompi_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Finished {
         let mut command: Command = cableway();
         let path = format!("{}:/usr/bin:/bin", self.root.join("prefix/bin").display());
@@ -93,7 +93,7 @@ impl Machine {
         finish(command.env_remove("LD_PRELOAD").envs(variables.iter().copied()))
     }
 
-    /// Every file below, with what it holds, but for those that make this machine up.
+    /// Returns every file below with its content, except the files of the fake machine.
     fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut found = Vec::new();
         let mut folders = vec![self.root.join("home"), self.root.join("prefix")];
@@ -131,7 +131,7 @@ fn uninstall_removes_exactly_a_users_installation() {
         let component = machine.component(version);
         machine.preload();
         let arguments = ["install", "--component", component.to_str().expect("plain")];
-        // Twice is as once.
+        // A second installation changes nothing.
         let finished = machine.ompi(&arguments).assert_success();
         let preload = machine.root.join("home/.openmpi/cableway/libcableway_mpi.so");
         assert_eq!(text(&preload), "preloaded");
@@ -147,11 +147,11 @@ fn uninstall_removes_exactly_a_users_installation() {
             assert_eq!(own.join("components").join(name).canonicalize().expect("a link"), object);
         }
         assert!(!own.join("components/mca_accelerator_cableway.so").exists(), "it has no such component");
-        // 4.1 needs no line, and without one there is no file.
+        // 4.1 needs no line in a file, so no file is written.
         let settings = fs::read_to_string(own.join("mca-params.conf")).unwrap_or_default();
         assert_eq!(settings.is_empty(), before.is_none() && version.starts_with('4'), "{settings}");
         assert!(settings.starts_with(before.unwrap_or("")), "{settings}");
-        // Only what the user's own line says has to be overruled.
+        // Only the user's own line has to be overridden.
         assert_eq!(settings.contains("\npml = cableway\n"), before.is_some(), "{settings}");
         let selected = if before.is_some() { "in place of pml = ob1" } else { "Open MPI prefers it" };
         assert!(finished.stdout.contains(selected), "{finished:?}");
@@ -180,7 +180,7 @@ fn uninstall_removes_exactly_an_installation_in_a_prefix() {
     let arguments = ["install", "--prefix", prefix, "--component", component.to_str().expect("plain")];
     machine.ompi(&arguments).assert_success();
     assert!(machine.root.join("prefix/lib/openmpi/mca_pml_cableway.so").exists());
-    // What it says already leaves the component a choice.
+    // The existing line already permits the component.
     assert_eq!(text(&machine.root.join("prefix/etc/openmpi-mca-params.conf")), "pml = ^ucx\n");
     assert!(!machine.root.join("home/.openmpi").exists());
     machine.ompi(&["uninstall", "--prefix", prefix]).assert_success();
@@ -232,7 +232,7 @@ fn status_prints_the_remedy() {
     for about in ["Open MPI", "component", "loadable", "selected", "preload", "headers"] {
         assert!(line(&finished, about).starts_with("ok"), "{finished:?}");
     }
-    // The library that is to be preloaded: absent, there, and set.
+    // The preload library: missing, present, and in the environment.
     assert!(line(&finished, "preload").contains("cargo build --release -p cableway-ompi-preload"), "{finished:?}");
     machine.preload();
     machine.ompi(&["install", "--component", component.to_str().expect("plain")]).assert_success();
@@ -243,7 +243,7 @@ fn status_prints_the_remedy() {
     let finished = machine.ompi_with(&["status"], &[("LD_PRELOAD", preload.to_str().expect("plain"))]);
     assert!(line(&finished, "preload").ends_with("is set here"), "{finished:?}");
 
-    // Open MPI cannot load it; or it finds an Open MPI that it was not built for.
+    // Open MPI cannot load the component, or it was built for another Open MPI.
     let complain = |what: &str| machine.write("complaint", &format!("[host:1] something else\n[host:1] {what}\n"));
     complain(
         "mca_base_component_repository_open: unable to open mca_pml_cableway: /a/b.so: undefined symbol: c (ignored)",
@@ -258,7 +258,7 @@ fn status_prints_the_remedy() {
     assert_eq!(line(&finished, "loadable"), "NO  loadable   ompi_info does not list it");
     fs::remove_file(machine.root.join("complaint")).expect("just written");
 
-    // Somebody removes one name.
+    // One of the names is removed.
     fs::remove_file(machine.root.join("home/.openmpi/components/mca_coll_cableway.so")).expect("installed above");
     let finished = machine.ompi(&["status"]);
     assert!(line(&finished, "component").starts_with("NO  component  "), "{finished:?}");

@@ -8,22 +8,22 @@ use serde_json::Value;
 use crate::support::{Driver, Finished, Test, cableway, finish, job, on_terminal, skip, transports};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("pingpong::tables_are_those_of_osu", tables_are_those_of_osu),
-    ("pingpong::progress_is_shown_on_terminals_only", progress_is_shown_on_terminals_only),
-    ("pingpong::every_test_over_every_transport", every_test_over_every_transport),
-    ("pingpong::json_is_one_object_a_line", json_is_one_object_a_line),
+    ("pingpong::tables_have_the_osu_format", tables_are_those_of_osu),
+    ("pingpong::progress_is_shown_only_on_terminals", progress_is_shown_on_terminals_only),
+    ("pingpong::every_test_runs_over_every_transport", every_test_over_every_transport),
+    ("pingpong::json_has_one_object_per_line", json_is_one_object_a_line),
     ("pingpong::results_name_the_transport", results_name_the_transport),
-    ("pingpong::csv_and_plot", csv_and_plot),
-    ("pingpong::checked_over_every_transport", checked_over_every_transport),
-    ("pingpong::within_jobs_of_others", within_jobs_of_others),
+    ("pingpong::csv_and_plot_are_written", csv_and_plot),
+    ("pingpong::data_is_checked_over_every_transport", checked_over_every_transport),
+    ("pingpong::it_runs_under_mpirun", within_jobs_of_others),
     ("pingpong::wrong_jobs_are_refused", wrong_jobs_are_refused),
-    ("pingpong::irregular_blocks_between_devices", irregular_blocks_between_devices),
-    ("pingpong::device_memory_in_every_pairing", device_memory_in_every_pairing),
-    ("pingpong::time_in_place_of_iterations", time_in_place_of_iterations),
-    ("pingpong::host_memory_beside_devices", host_memory_beside_devices),
-    ("pingpong::device_memory_that_the_processor_maps", mapped_device_memory),
+    ("pingpong::irregular_blocks_are_copied_between_devices", irregular_blocks_between_devices),
+    ("pingpong::every_pairing_of_device_memory_works", device_memory_in_every_pairing),
+    ("pingpong::seconds_replace_iterations", time_in_place_of_iterations),
+    ("pingpong::host_memory_beside_devices_is_timed", host_memory_beside_devices),
+    ("pingpong::mapped_device_memory_is_right", mapped_device_memory),
     ("pingpong::stale_device_data_is_found", stale_device_data_is_found),
-    ("pingpong::copy_protocol_is_always_there", copy_protocol_is_always_there),
+    ("pingpong::the_copy_protocol_is_always_available", copy_protocol_is_always_there),
 ];
 
 fn transports_and_self() -> Vec<String> {
@@ -59,7 +59,7 @@ fn progress_is_shown_on_terminals_only() {
     command.args(["pingpong", "--sizes", "8,16", "--iterations", "5"]);
     assert_eq!(finish(&mut command).assert_success().stderr, "");
     let Some(mut command) = on_terminal(&command) else { return };
-    // The terminal is that of `script`, whose own input stays open meanwhile.
+    // `script` provides the terminal. Its own input stays open meanwhile.
     let finished = finish(&mut command).assert_success();
     assert!(finished.stdout.contains("1/2"), "{finished:?}");
     assert_eq!(finished.stdout.matches("Latency (us)").count(), 1, "{finished:?}");
@@ -94,7 +94,7 @@ fn json_is_one_object_a_line() {
     assert!(finished.stdout.starts_with(start), "{finished:?}");
 }
 
-/// Without --btl, results name what carried them.
+/// Without --btl, results name the transport that was used.
 fn results_name_the_transport() {
     for btl in &transports() {
         let set = format!("btl={btl}");
@@ -159,7 +159,7 @@ fn device_pingpong(driver: &Driver, arguments: &[&str]) -> Finished {
     finish(cableway().arg("pingpong").args(arguments).arg("--cuda-libdir").arg(&driver.folder))
 }
 
-/// Blocks that are not regular, on either side or both: no longer through the host once memory is mapped.
+/// Irregular blocks on either side or both. They are not staged once memory is mapped.
 fn irregular_blocks_between_devices() {
     let driver = Driver::find();
     for side in ["both", "src", "dst"] {
@@ -175,7 +175,7 @@ fn irregular_blocks_between_devices() {
                 let (before, _) = line.split_once(" copies by devices between the processes")?;
                 before.rsplit(' ').next()?.parse::<u64>().ok()
             });
-            // Each rank's messages of the two larger sizes, those before they are timed among them, but for the first.
+            // The messages of each rank of the two larger sizes, including the untimed ones, except the first.
             let copies: u64 = copies.sum();
             assert!(copies >= 2 * 2 * 8, "{copies} with {side} and {limit}: {finished:#?}");
         }
@@ -206,7 +206,8 @@ fn device_memory_in_every_pairing() {
     }
 }
 
-/// Both ranks make as many messages, or they would wait for each other; so does a rank with itself.
+/// Both ranks must send the same number of messages, or they would wait for each other. The same holds for a rank that
+/// sends to itself.
 fn time_in_place_of_iterations() {
     for arguments in [["--btl", "sm"], ["--btl", "self"]] {
         for test in ["latency", "bandwidth"] {
@@ -237,7 +238,7 @@ fn host_memory_beside_devices() {
     assert!(finished.stderr.contains("cannot use device memory"), "{finished:?}");
 }
 
-/// The data is right, whoever copies it: the processor, streams, or copy engines.
+/// The data is right, whichever mechanism copies it: CPU, streams, or copy engines.
 fn mapped_device_memory() {
     let driver = Driver::find();
     if !driver.simulated {
@@ -255,7 +256,7 @@ fn mapped_device_memory() {
     }
 }
 
-/// The default stream's work is what a program's copy from pageable memory leaves behind: not waiting for it shows.
+/// A program's copy from pageable memory leaves work in the default stream. Not waiting for it must be detected.
 fn stale_device_data_is_found() {
     let mut arguments = vec!["--src", "device", "--dst", "device", "--check", "--sizes", "64K", "--iterations", "50"];
     let driver = Driver::find();
@@ -266,7 +267,7 @@ fn stale_device_data_is_found() {
     arguments.extend(["--set", "default_stream_order=none"]);
     let mut command = cableway();
     command.arg("pingpong").args(&arguments).arg("--cuda-libdir").arg(&driver.folder);
-    // Later than a rank may be that shares its processor with others.
+    // Later than any delay of a rank on a busy machine.
     let finished = finish(command.env("SIM_CUDA_DELAY_US", "5000"));
     assert_eq!(finished.code(), 1, "{finished:?}");
     let named = ["check failed at rank", "size 65536", "first wrong byte is byte"];

@@ -38,13 +38,14 @@ pub(crate) fn play(name: &str, roles: &[Role]) -> ExitCode {
     }
 }
 
-/// The command under test: `CABLEWAY_BIN`, else beside this executable, or a folder above as cargo lays them.
+/// Returns the command under test: `CABLEWAY_BIN`, else the one beside this executable, or in a folder above, as cargo
+/// places it.
 pub(crate) fn cableway() -> Command {
     let mut command = Command::new(std::env::var_os("CABLEWAY_BIN").map_or_else(find_beside, PathBuf::from));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CABLEWAY_")) {
         command.env_remove(name);
     }
-    // Nothing is measured, nor kept in anybody's home, unless a test is about it.
+    // Nothing is measured or stored in a home folder, unless a test is about it.
     command.env("CABLEWAY_DEVICE_COSTS", "default");
     command.env(cableway::FOR_TESTS, "");
     command
@@ -56,55 +57,55 @@ fn find_beside() -> PathBuf {
     found.unwrap_or_else(|| panic!("no cableway beside {}; name it in CABLEWAY_BIN", here.display()))
 }
 
-/// The transports that tests go through: those that every machine has, or what CABLEWAY_TEST_TRANSPORTS names.
+/// Returns the transports under test: those of every machine, or the ones that CABLEWAY_TEST_TRANSPORTS names.
 pub(crate) fn transports() -> Vec<String> {
     let named = std::env::var("CABLEWAY_TEST_TRANSPORTS").unwrap_or_else(|_| "sm,tcp".to_owned());
     named.split(',').map(str::to_owned).collect()
 }
 
-/// Options of a job for the transport alone, which waits for a silent peer far longer than [`SOON`]: an end that is noticed
-/// before was told of by an event.
+/// Returns the options of a job over one transport. The peer timeout is much longer than [`SOON`], so an end that is
+/// detected earlier was detected by an event.
 pub(crate) fn over(btl: &str) -> Vec<String> {
     vec!["--set".to_owned(), format!("btl={btl}"), "--set".to_owned(), PATIENT.to_owned()]
 }
 
-/// A job's option for that.
+/// The job's option for that.
 pub(crate) const PATIENT: &str = "peer_timeout=1200s";
 
-/// Within a rank: when a peer's end is noticed at the latest, on a busy or emulated machine, too.
+/// The time limit within a rank for detecting a peer's end, also on a busy or emulated machine.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
 
-/// Takes so long only what hangs: no test waits for this to pass.
+/// Only a hang takes so long. No test waits for this to pass.
 pub(crate) const HANG: Duration = Duration::from_secs(600);
 
-/// `cableway run -n RANKS OPTIONS -- ...`, to which the program is to be added.
+/// Returns `cableway run -n RANKS OPTIONS -- ...`. The caller adds the program.
 pub(crate) fn job(ranks: u32, options: &[&str]) -> Command {
     let mut command = cableway();
     command.arg("run").args(["-n", &ranks.to_string()]).args(options).arg("--");
     command
 }
 
-/// A job of shells.
+/// Returns a job of shells.
 pub(crate) fn shell_job(ranks: u32, options: &[&str], script: &str) -> Command {
     let mut command = job(ranks, options);
     command.args(["sh", "-c", script]);
     command
 }
 
-/// A job whose ranks play a role.
+/// Returns a job whose ranks play a role.
 pub(crate) fn role_job(ranks: u32, options: &[&str], role: &str) -> Command {
     let mut command = job(ranks, options);
     command.args(this(role));
     command
 }
 
-/// This executable, playing a role.
+/// Returns the command line of this executable in a role.
 pub(crate) fn this(role: &str) -> [String; 2] {
     let here = std::env::current_exe().expect("this process has an executable");
     [here.to_string_lossy().into_owned(), format!("role={role}")]
 }
 
-/// A process under way whose output is collected.
+/// A running process whose output is collected.
 pub(crate) struct Running {
     child: Child,
     stdout: Option<JoinHandle<String>>,
@@ -146,12 +147,12 @@ fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// Runs to the end, with nothing to read.
+/// Runs to the end, without input.
 pub(crate) fn finish(command: &mut Command) -> Finished {
     start(command.stdin(Stdio::null())).finish()
 }
 
-/// Runs to the end with `input` to read.
+/// Runs to the end with this input.
 pub(crate) fn finish_with_input(command: &mut Command, input: &str) -> Finished {
     let mut running = start(command.stdin(Stdio::piped()));
     let mut stdin = running.child.stdin.take().expect("stdin is a pipe");
@@ -197,7 +198,8 @@ pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Processes whose command line contains `marker`, with their state as in /proc/PID/stat, zombies included.
+/// Returns the processes whose command line contains `marker`, with their state as in /proc/PID/stat, including
+/// zombies.
 pub(crate) fn processes_with(marker: &str) -> Vec<(u32, char)> {
     let folders = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
     let pids = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -211,7 +213,7 @@ pub(crate) fn processes_with(marker: &str) -> Vec<(u32, char)> {
         .collect()
 }
 
-/// A number of seconds to sleep that no other process sleeps: longer than [`HANG`], and findable by [`processes_with`].
+/// Returns a number of seconds that no other process sleeps. It exceeds [`HANG`], and [`processes_with`] finds it.
 pub(crate) fn long_sleep() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -237,8 +239,8 @@ impl Driver {
     }
 }
 
-/// The command with a terminal as its input, output and error output, all of which comes out of `script`; none where
-/// that is not installed.
+/// Runs the command with a terminal as its input, output and error output, under `script`. Returns `None` if that is
+/// not installed.
 pub(crate) fn on_terminal(command: &Command) -> Option<Command> {
     if Command::new("script").arg("--version").output().is_err() {
         skip("script (Debian: bsdutils) is not installed, so that there is no terminal");

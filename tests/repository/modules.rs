@@ -1,7 +1,7 @@
-//! Which files of a crate use which, read from their paths: `use` declarations and paths in code and macros.
+//! Finds which files of a crate use which: `use` declarations, and paths in code and macros.
 //!
-//! A re-export is followed to the file that defines the item, and is itself no use. What only a method call says is
-//! not seen, nor is code behind `cfg(test)`.
+//! A re-export is followed to the file that defines the item, and does not itself count as a use. Uses by method calls
+//! alone are not detected, nor is code behind `cfg(test)`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree, Visibility};
 
-/// The files of a crate target, and which use which.
+/// The files of a crate target, and their uses.
 pub(crate) struct Files {
     /// Paths below the folder of the crate's root file.
     pub(crate) names: Vec<String>,
-    /// From each file to those whose items it names.
+    /// From each file to the files whose items it names.
     pub(crate) uses: Vec<BTreeSet<usize>>,
 }
 
@@ -21,14 +21,14 @@ struct Module {
     file: usize,
     parent: Option<usize>,
     children: HashMap<String, usize>,
-    /// Names that `use` declarations bring in, and the paths that they stand for.
+    /// Names that `use` declarations bring into scope, and their paths.
     names: HashMap<String, Vec<String>>,
     globs: Vec<Vec<String>>,
     /// Paths that count as uses.
     paths: BTreeSet<Vec<String>>,
 }
 
-/// What a path leads to.
+/// The result of resolving a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Module(usize),
@@ -42,7 +42,7 @@ struct Reader {
 }
 
 impl Files {
-    /// Reads a target from its root file (`lib.rs`, `main.rs`) on.
+    /// Reads a target from its root file (`lib.rs`, `main.rs`).
     pub(crate) fn read(root: &Path) -> Files {
         let mut reader = Reader::default();
         let folder = root.parent().expect("a file lies in a folder").to_owned();
@@ -62,7 +62,7 @@ impl Files {
         Files { names: reader.files.iter().map(name).collect(), uses }
     }
 
-    /// The groups of files that use each other in a circle, by name.
+    /// Returns the groups of files that use each other in a circle, by name.
     pub(crate) fn circles(&self) -> Vec<Vec<&str>> {
         let reach: Vec<BTreeSet<usize>> = (0..self.uses.len()).map(|from| self.reachable(from)).collect();
         let mut groups: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
@@ -76,7 +76,7 @@ impl Files {
         groups.into_values().collect()
     }
 
-    /// Arrows from one file to another, by name.
+    /// Returns the uses between files, by name.
     pub(crate) fn arrows(&self) -> impl Iterator<Item = (&str, &str)> {
         let targets = self.uses.iter().enumerate();
         targets.flat_map(move |(from, to)| to.iter().map(move |&to| (&*self.names[from], &*self.names[to])))
@@ -129,7 +129,7 @@ impl Reader {
     }
 
     fn resolve(&self, from: usize, path: &[String], depth: usize) -> Option<Target> {
-        // A name that stands for itself ends here.
+        // A name that resolves to itself ends here.
         if depth > 16 {
             return None;
         }
@@ -146,7 +146,7 @@ impl Reader {
         Some(at)
     }
 
-    /// What a name means in a module; none if that is nothing of this crate.
+    /// Returns the meaning of a name in a module, or `None` if it is not of this crate.
     fn member(&self, module: usize, name: &str, first: bool, depth: usize) -> Option<Target> {
         let known = &self.modules[module];
         if let Some(&child) = known.children.get(name) {
@@ -172,7 +172,7 @@ impl Reader {
     }
 }
 
-/// Collects the names and paths of one module, its child modules left out.
+/// Collects the names and paths of one module, without its child modules.
 struct Collector<'m>(&'m mut Module);
 
 impl Collector<'_> {

@@ -1,4 +1,5 @@
-//! Admission of connections as links: own attempts, accepted connections, and two connections for one link.
+//! Turns connections into links: own attempts, accepted connections, and the choice between two connections for one
+//! link.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,13 +17,13 @@ use crate::handshake::{Handshake, HandshakeEvent, Refusal, Verdict};
 use crate::link::{Link, State};
 use crate::{NAME, listener};
 
-/// Connections accepted in one call.
+/// The number of connections accepted in one call.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// Connections that may not have proved to be a peer's, where descriptors are plenty; the oldest makes room for the next.
+/// The number of connections without a proof if descriptors are plentiful. The oldest is closed to make room.
 const UNPROVED: usize = 256;
 
 impl Engine {
-    /// Starts, or goes on with, an attempt.
+    /// Starts or continues an attempt.
     pub(super) fn connect(&mut self, mut attempt: Attempt) {
         if self.watch_process(&attempt.link.peer) {
             let peer = Arc::clone(&attempt.link.peer);
@@ -74,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// An attempt is over.
+    /// Ends an attempt.
     pub(super) fn attempt_failed(&mut self, key: usize, failure: &Failure) {
         let Some(Source::Pending(pending)) = self.remove(key) else { return };
         if let Side::Client(mut attempt) = pending.side
@@ -143,7 +144,7 @@ impl Engine {
     }
 
     pub(super) fn pending_ready(&mut self, key: usize) {
-        // Each turn reads one message at most; the rest is judged by what it meant.
+        // Each iteration reads at most one message. Its meaning decides about the rest.
         while let Some(Source::Pending(pending)) = self.entries.get_mut(key).map(|entry| &mut entry.source) {
             if matches!(pending.phase, Phase::Connecting) {
                 if let Err(error) = pending.greet(&self.shared) {
@@ -169,7 +170,7 @@ impl Engine {
         let Some(Source::Pending(pending)) = self.entries.get(key).map(|entry| &entry.source) else { return };
         match pending.side {
             Side::Client(_) => self.attempt_failed(key, &Failure::Closed),
-            // This was the losing one of two connections for one link, or the peer gave up.
+            // This connection lost against another one for the same link, or the peer gave up.
             Side::Server { from, .. } => {
                 log::debug!("{NAME}: a connection from {from:?} was closed during the handshake");
                 self.remove(key);
@@ -209,7 +210,7 @@ impl Engine {
                 self.promote(key, &link);
             }
             HandshakeEvent::Duplicate => {
-                // The arbiter's choice is on its way. If it is lost, this end tries again.
+                // The arbiter's choice is in transit. If it is lost, this end tries again.
                 if let Some(Source::Pending(pending)) = self.remove(key)
                     && let Side::Client(mut attempt) = pending.side
                 {
@@ -229,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// Decides whether the connection of a proved peer may carry the link that it asks for.
+    /// Decides whether the connection of an authenticated peer may carry the link that it requests.
     fn proved(&mut self, key: usize, from: Rank, number: usize) {
         let peer = self.shared.peer(from);
         if peer.gone.lock().is_some() {
@@ -261,7 +262,7 @@ impl Engine {
         }
     }
 
-    /// Makes a pending connection the link's, unless it has one.
+    /// Makes a pending connection that of the link, unless the link has one.
     fn promote(&mut self, key: usize, link: &Arc<Link>) {
         let Some(Source::Pending(pending)) = self.entries.get(key).map(|entry| &entry.source) else { return };
         let socket = Arc::clone(&pending.socket);
@@ -308,14 +309,13 @@ impl Engine {
     }
 }
 
-/// Whether a link still needs a connection.
+/// Returns whether a link still needs a connection.
 pub(super) fn wanted(link: &Link) -> bool {
     matches!(link.tx.lock().state, State::Idle | State::Connecting)
 }
 
 impl Engine {
-    /// Cancels all own attempts cleanly. If the other end may already use a connection for its link, it receives a
-    /// goodbye.
+    /// Cancels all own attempts. If the peer may already use a connection for its link, it receives a goodbye.
     pub(crate) fn stop_connecting(&mut self) {
         self.retries.clear();
         self.drop_sources(|source| match source {
@@ -324,7 +324,7 @@ impl Engine {
         });
     }
 
-    /// Stops listening: the system refuses later connections.
+    /// Stops listening. The system refuses later connections.
     pub(crate) fn stop_listening(&mut self) {
         self.drop_sources(|source| !matches!(source, Source::Reader(_)));
     }
@@ -344,12 +344,12 @@ impl Engine {
 }
 
 impl Pending {
-    /// Whether the other end may use this connection for its link before this end learns of it.
+    /// Returns whether the peer may use this connection for its link before this end knows it.
     pub(super) fn may_carry(&self) -> bool {
         matches!(&self.phase, Phase::Talking(handshake) if handshake.may_carry())
     }
 
-    /// Returns the peer of this connection; none while it is unknown.
+    /// Returns the peer of this connection, or `None` while it is unknown.
     pub(super) fn peer(&self) -> Option<Rank> {
         match (&self.side, &self.phase) {
             (Side::Client(attempt), _) => Some(attempt.link.peer.rank),

@@ -1,4 +1,4 @@
-//! Progress: the one place where connections are made, watched and read. Only one thread at a time is inside.
+//! Progress: the only place that makes, watches and reads connections. One thread at a time executes it.
 
 mod admission;
 mod parting;
@@ -29,19 +29,19 @@ use pending::{Attempt, Pending};
 use reader::{Reader, Turn};
 use watch::Clock;
 
-/// Small messages are parsed where they were read to: in a buffer of so many bytes, registered with the driver so that
-/// a device copies out of it as fast as from elsewhere.
+/// The size of the buffer for small messages, which are parsed in it. It is registered with the driver, so that devices
+/// copy from it at full speed.
 pub(crate) const SCRATCH: usize = 128 << 10;
-/// Events taken from epoll at a time.
+/// The number of events taken from epoll at a time.
 const EVENTS: usize = 64;
-/// Connections that are read without asking epoll first.
+/// The number of connections that are read without asking epoll first.
 const HOT: usize = 4;
-/// Reads in vain before a connection is left to epoll again.
+/// The number of reads without data before a connection is left to epoll again.
 const COOLS_AFTER: u32 = 2_000;
-/// Of so many polls one asks epoll while hot connections are being read.
+/// While hot connections are read, one of this many polls asks epoll.
 const EPOLL_EVERY: u32 = 16;
-/// After so many polls without any event, only each `IDLE_EVERY`th call makes a system call: a process whose messages
-/// go by another transport should not feel this one.
+/// After this many polls without an event, only each `IDLE_EVERY`th call makes a system call, so that tcp costs little
+/// in a process that uses other transports.
 const IDLE_AFTER: u32 = 4_000;
 const IDLE_EVERY: u32 = 8;
 
@@ -49,22 +49,22 @@ pub(crate) type Epoll = Unshared<OwnedFd>;
 
 pub(crate) struct Engine {
     shared: Arc<Shared>,
-    /// Readable when a connection is.
+    /// Readable when a connection is readable.
     epoll: Arc<Epoll>,
     entries: Slab<Entry>,
-    /// Tells an entry from an earlier one in the same place.
+    /// Distinguishes an entry from earlier ones in the same slot.
     stamp: u32,
-    /// Keys of readers that had something not long ago, the latest first.
+    /// Keys of readers that recently had data, the latest first.
     hot: Vec<usize>,
     retries: Vec<(Instant, Attempt)>,
-    /// Peers found dead, to be reported at the end of the call.
+    /// Dead peers, which are reported at the end of the call.
     failures: Vec<(Arc<Peer>, Error)>,
-    /// Peers that have said goodbye on a link and are not reported yet: others may still have something to deliver.
+    /// Peers that have said goodbye on a link and are not reported yet, because other links may still have messages.
     leaving: Vec<Arc<Peer>>,
     /// Peers on this node whose processes have ended.
     ended: Vec<Arc<Peer>>,
     scratch: Buffer,
-    /// Empty between calls; kept for its memory.
+    /// Empty between calls; kept for its allocation.
     requests: Requests,
     idle: u32,
     polls: u32,
@@ -132,7 +132,7 @@ impl Engine {
             events += self.poll(upcalls);
         }
         if gather::is_on() {
-            // Writes the answers; then what their completions led to.
+            // Write the answers, and then handle the results of their completions.
             events += self.take_requests(upcalls);
             gather::end();
             events += self.take_requests(upcalls);
@@ -149,7 +149,7 @@ impl Engine {
         events
     }
 
-    /// Whether all that there is to do will make epoll's descriptor readable. The next call looks there.
+    /// Returns whether all possible work makes the descriptor of epoll readable. The next call checks epoll.
     pub(crate) fn may_sleep(&mut self) -> bool {
         self.idle = 0;
         let waits = self.failures.is_empty() && self.leaving.is_empty() && self.ended.is_empty();
@@ -238,7 +238,7 @@ impl Engine {
         events
     }
 
-    /// Reads a link; returns how many frames there were.
+    /// Reads a link. Returns the number of frames.
     fn read(&mut self, key: usize, upcalls: &dyn Upcalls) -> usize {
         let Some(Entry { source: Source::Reader(reader), .. }) = self.entries.get_mut(key) else { return 0 };
         reader.cold = reader.cold.saturating_add(1);
@@ -260,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// Has a connection read first from now on.
+    /// Gives a connection priority in later reads.
     fn heat(&mut self, key: usize) {
         if self.hot.first() == Some(&key) {
             return;
@@ -279,7 +279,7 @@ impl Engine {
         Ok(key)
     }
 
-    /// Takes an entry out. Its socket may live on in the link, so epoll is told.
+    /// Removes an entry and its registration with epoll, because the socket may stay open in the link.
     fn remove(&mut self, key: usize) -> Option<Source> {
         let entry = self.entries.try_remove(key)?;
         self.hot.retain(|&hot| hot != key);

@@ -1,4 +1,4 @@
-//! The end of links and of peers: in good order, or by failure.
+//! The end of links and of peers, by goodbye or by failure.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::NAME;
 use crate::link::{Link, Peer, State};
 
 impl Engine {
-    /// Writing on a link failed: reads what is left, after which the connection has ended.
+    /// Handles a failed write on a link: reads what is left, and then ends the connection.
     pub(super) fn suspect(&mut self, link: &Arc<Link>, upcalls: &dyn Upcalls) {
         let reason = match &link.tx.lock().state {
             State::Broken(reason) => reason.clone(),
@@ -39,7 +39,7 @@ impl Engine {
         })
     }
 
-    /// A link's connection is over: in good order if either end said goodbye, else its peer has failed.
+    /// Ends a link's connection. If neither end has said goodbye, the peer has failed.
     pub(super) fn ended(&mut self, key: usize, end: End, upcalls: &dyn Upcalls) {
         let Some(Source::Reader(reader)) = self.remove(key) else { return };
         let Reader { link, left, suspect, .. } = *reader;
@@ -77,7 +77,7 @@ impl Engine {
         self.failures.push((peer, error));
     }
 
-    /// Reports peers that have said goodbye on all their links; returns how many.
+    /// Reports peers that have said goodbye on all their links. Returns their number.
     #[cold]
     pub(super) fn report_leaving(&mut self, upcalls: &dyn Upcalls) -> usize {
         let mut leaving = std::mem::take(&mut self.leaving);

@@ -1,4 +1,4 @@
-//! Connections that are not links yet: own attempts, and accepted ones.
+//! Connections that are not links yet: own attempts, and accepted connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::shared::Shared;
 use crate::sys;
 
-/// How long to retry a process that refuses connections before it counts as dead.
+/// How long to retry if a process refuses connections. After that it counts as dead.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_DOUBLES: u32 = 5;
@@ -22,13 +22,13 @@ pub(crate) struct Pending {
     pub(crate) side: Side,
     pub(crate) phase: Phase,
     pub(crate) since: Instant,
-    /// Since when the other end's kernel owes an acknowledgement.
+    /// The time since which the peer's kernel owes an acknowledgement.
     pub(crate) silent_since: Option<Instant>,
 }
 
 pub(crate) enum Side {
     Client(Attempt),
-    /// Where the other end connects from, and whether it has proved to be of our job.
+    /// The peer's address, and whether it has proved that it belongs to the job.
     Server {
         from: Option<SocketAddr>,
         proved: bool,
@@ -40,11 +40,11 @@ pub(crate) enum Phase {
     Talking(Handshake),
 }
 
-/// The own attempts to connect a link.
+/// Own attempts to connect a link.
 #[derive(Clone)]
 pub(crate) struct Attempt {
     pub(crate) link: Arc<Link>,
-    /// Which of the link's routes.
+    /// The index of the link's route.
     pub(crate) route: usize,
     first_failure: Option<Instant>,
     rounds: u32,
@@ -53,11 +53,11 @@ pub(crate) struct Attempt {
 /// How an attempt failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The system's answer.
+    /// The system returned an error.
     Io(io::Error),
-    /// No answer.
+    /// There was no answer.
     Timeout,
-    /// Connected, and closed by the other end before it said whether it takes the link.
+    /// The peer closed the connection before it accepted or refused the link.
     Closed,
     /// The other end is a foreign process.
     Foreign(Refusal),
@@ -86,7 +86,7 @@ impl Attempt {
         Attempt { link, route: 0, first_failure: None, rounds: 0 }
     }
 
-    /// Goes on to the next route, or after the last to the first again, a little later.
+    /// Continues with the next route. After the last one it waits and continues with the first.
     pub(crate) fn next(&mut self, failure: &Failure, now: Instant, peer_timeout: Duration) -> Next {
         let routes = self.link.routes.lock();
         let remote = routes.get(self.route).map_or_else(|| "its address".to_owned(), |route| route.remote.to_string());
@@ -143,7 +143,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Reads on in the handshake, at most to the end of one message.
+    /// Continues the handshake. Reads at most to the end of one message.
     pub(crate) fn listen(&mut self, shared: &Shared) -> ReadOutcome {
         let Phase::Talking(handshake) = &mut self.phase else { return ReadOutcome::Nothing };
         let mut bytes = [0; LONGEST];
@@ -163,7 +163,7 @@ impl Pending {
         }
     }
 
-    /// Sends a handshake message. A new connection has room for it; one without room is given up.
+    /// Sends a handshake message. A new connection has room for it. If it has not, it is given up.
     ///
     /// # Errors
     /// The connection is broken.

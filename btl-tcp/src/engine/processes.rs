@@ -1,5 +1,5 @@
-//! Watches the processes of peers on this node. The system reports their end at once, even while another process, such
-//! as a forked child, keeps a peer's sockets open.
+//! Watches the processes of peers on this node. The system reports their end at once, even if another process, such as
+//! a forked child, keeps a peer's sockets open.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use super::{Engine, Entry, Source};
 use crate::link::Peer;
 use crate::{NAME, sys};
 
-/// How long data of an ended process may still arrive.
+/// How long data of an ended process may take to arrive.
 const QUIET: Duration = Duration::from_millis(100);
 
 impl Engine {
@@ -49,8 +49,8 @@ impl Engine {
         }
     }
 
-    /// Fails peers whose processes have ended once all that they had sent was read. A connection that closes with its
-    /// process is found closed before that.
+    /// Reports peers whose processes have ended as failed, after reading all their data. If a connection closes with
+    /// its process, the close is detected earlier.
     pub(super) fn look_after_ended(&mut self) {
         for peer in std::mem::take(&mut self.ended) {
             // Another transport may serve this peer; this one then reports nothing about it.
@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Returns its established links.
+    /// Returns the peer's established links.
     fn sockets(&self, peer: &Arc<Peer>) -> impl Iterator<Item = &sys::Socket> {
         self.entries.iter().filter_map(move |(_, entry)| match &entry.source {
             Source::Reader(reader) if Arc::ptr_eq(&reader.link.peer, peer) => Some(&*reader.socket),
@@ -72,7 +72,7 @@ impl Engine {
         })
     }
 
-    /// Whether this process tries to connect to it.
+    /// Returns whether this process tries to connect to the peer.
     fn is_called(&self, peer: &Arc<Peer>) -> bool {
         let calls = |entry: &Entry| match &entry.source {
             Source::Pending(pending) => {
@@ -85,7 +85,7 @@ impl Engine {
     }
 }
 
-/// Whether nothing more is to be expected from the other end of a connection, if its process has ended.
+/// Returns whether a connection has no more data, if the peer's process has ended.
 fn is_quiet(socket: &sys::Socket) -> bool {
     let unread = sys::unread_bytes(socket).unwrap_or(0);
     unread == 0 && sys::liveness(socket).is_ok_and(|liveness| liveness.since_data >= QUIET)

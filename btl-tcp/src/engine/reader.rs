@@ -17,12 +17,12 @@ use crate::shared::Shared;
 use crate::sys::{self, Slice};
 use crate::{gather, wire};
 
-/// Bytes that one call reads from one connection before it serves others.
+/// The number of bytes that one call reads from one connection before it serves others.
 const BUDGET: usize = 4 << 20;
-/// Read into the receive buffer beside data that goes elsewhere: room for the next frame's head, and little data that
-/// would have to be copied.
+/// The number of bytes read into the receive buffer after data with another destination: the next frame's header, and a
+/// little data that must be copied.
 const SPILL: usize = 4 << 10;
-/// Bytes of confirmations that may wait for a peer that does not read. Beyond this, nothing is read from it.
+/// The number of queued bytes of confirmations for a peer that does not read. Beyond it, nothing is read from the peer.
 const CONFIRMATIONS: usize = 256 << 10;
 
 /// Receives on one connection. Only the engine touches it.
@@ -33,17 +33,17 @@ pub(crate) struct Reader {
     sink: Sink,
     /// The peer has said goodbye.
     pub(crate) left: bool,
-    /// Too many confirmations wait: reading pauses until they are written.
+    /// Too many confirmations are queued. Reading pauses until they are written.
     stalled: bool,
-    /// Writing failed. The connection ends once nothing is left to read.
+    /// Writing failed. The connection ends when nothing is left to read.
     pub(crate) suspect: Option<String>,
-    /// Since when the peer's kernel owes an acknowledgement.
+    /// The time since which the peer's kernel owes an acknowledgement.
     pub(crate) silent_since: Option<Instant>,
-    /// Polls since something came.
+    /// The number of polls since data last arrived.
     pub(crate) cold: u32,
 }
 
-/// Where the data of the current frame goes.
+/// The destination of the current frame's data.
 enum Sink {
     None,
     Message {
@@ -62,9 +62,9 @@ enum Sink {
     },
 }
 
-/// How a turn of reading ended.
+/// The result of one turn of reading.
 pub(crate) enum Turn {
-    /// Nothing is left to read, so many frames were there.
+    /// Nothing is left to read. The value is the number of frames.
     Drained(usize),
     /// The budget is used up.
     More(usize),
@@ -90,7 +90,7 @@ impl From<BadPut> for End {
     }
 }
 
-/// A message's buffer while it is handed up. Shared because it may be retained.
+/// A message's buffer during its upcall. Shared, because the upcall may retain it.
 struct Keep<'a> {
     buffer: Arc<Buffer>,
     retained: &'a Arc<AtomicUsize>,
@@ -103,7 +103,7 @@ impl Retain for Keep<'_> {
     }
 }
 
-/// A buffer that outlives its upcall; counted while it does.
+/// A buffer that outlives its upcall. It counts against the limit of retained bytes.
 struct Kept {
     buffer: Arc<Buffer>,
     retained: Arc<AtomicUsize>,
@@ -130,8 +130,8 @@ impl Reader {
         }
     }
 
-    /// Reads and hands up what has arrived. `scratch` is what small messages are parsed in; it holds nothing between
-    /// calls.
+    /// Reads and delivers what has arrived. `scratch` is the buffer in which small messages are parsed. It is empty
+    /// between calls.
     pub(crate) fn turn(&mut self, scratch: &mut [u8], shared: &Shared, upcalls: &dyn Upcalls) -> Turn {
         let mut frames = 0;
         if self.stalled && self.confirm(None, shared) {
@@ -153,7 +153,8 @@ impl Reader {
             if let Err(end) = self.take(in_place, spilled, shared, upcalls, &mut frames) {
                 return Turn::Ended(frames, end);
             }
-            // Less than there was room for: the socket was empty a moment ago, and asking again costs a system call.
+            // The read returned less than requested, so the socket was empty a moment ago, and another system call
+            // would be wasted.
             if count < wanted || self.stalled {
                 return Turn::Drained(frames);
             }
@@ -161,7 +162,8 @@ impl Reader {
         Turn::More(frames)
     }
 
-    /// Reads once. Returns how much was asked for, how much of it goes straight to its place, and the outcome.
+    /// Reads once. Returns the requested number of bytes, how many of these go directly to their destination, and the
+    /// result.
     fn receive(&mut self, scratch: &mut [u8]) -> (usize, usize, io::Result<usize>) {
         let socket = &self.socket;
         match &mut self.sink {
@@ -199,7 +201,7 @@ impl Reader {
         (scratch.len(), 0, sys::receive(&self.socket, scratch))
     }
 
-    /// Accounts for `direct` bytes that are in their place, then takes `bytes` apart.
+    /// Records that `direct` bytes are at their destination, and then parses `bytes`.
     fn take(
         &mut self,
         direct: usize,
@@ -211,7 +213,7 @@ impl Reader {
         self.placed(direct);
         let mut first = true;
         loop {
-            // The answer to one message is not kept waiting; those to several go out together.
+            // The answer to one message is sent at once. Answers to several messages are sent together.
             if !std::mem::take(&mut first) && !bytes.is_empty() {
                 gather::begin();
             }
@@ -261,7 +263,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Moves data of the current frame from the front of `bytes` to its place.
+    /// Copies data of the current frame from the front of `bytes` to its destination.
     fn place(&mut self, bytes: &mut &[u8]) {
         let count = self.decoder.missing().min(bytes.len());
         let (data, rest) = bytes.split_at(count);
@@ -290,14 +292,14 @@ impl Reader {
         self.decoder.placed(count);
     }
 
-    /// The current frame is complete.
+    /// Handles the end of the current frame.
     fn finish(&mut self, shared: &Shared, upcalls: &dyn Upcalls) {
         match std::mem::replace(&mut self.sink, Sink::None) {
             Sink::None => {}
             Sink::Message { buffer, length, .. } => {
                 let keep = Keep { buffer: Arc::new(buffer), retained: &shared.retained };
                 let bytes = SharedBytes::from_private(&keep.buffer[..length]);
-                // Beyond the limit the receiver copies at once, or keeps the message in memory of its own.
+                // Beyond the limit the receiver copies at once, or keeps the message in its own memory.
                 let room = shared.retained.load(Ordering::Relaxed) < shared.settings.retained_limit;
                 let retain = room.then_some(&keep as &dyn Retain);
                 upcalls.receive(self.link.peer.rank, Received::new(bytes, retain));
@@ -310,11 +312,11 @@ impl Reader {
         }
     }
 
-    /// Tells the peer that a `put` is stored. Returns whether too many such words wait to be written.
+    /// Confirms to the peer that a `put` is stored. Returns whether too many confirmations are queued.
     fn confirm(&mut self, confirmation: Option<u64>, shared: &Shared) -> bool {
         let mut tx = self.link.tx.lock();
         if tx.closing {
-            // Nothing may follow a goodbye: the peer completes all operations under way with it.
+            // Nothing may follow a goodbye. The peer completes all its operations when it receives the goodbye.
             return false;
         }
         if let Some(confirmation) = confirmation {

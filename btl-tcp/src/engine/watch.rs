@@ -9,11 +9,11 @@ use super::{Engine, Source};
 use crate::sys::Liveness;
 use crate::{NAME, sys};
 
-/// The clock is looked at every so many calls of progress.
+/// The clock is read at every this many calls of progress.
 const CALLS: u32 = 64;
-/// Retries and time limits are looked at so often.
+/// The interval for checks of retries and time limits.
 const ROUND: Duration = Duration::from_millis(10);
-/// The kernel is asked about the peers at least so often.
+/// The longest interval between queries of the kernel about the peers.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(500);
 /// Rejected connections that are logged in one window; others are only counted.
 const LOGGED: u32 = 8;
@@ -34,7 +34,7 @@ impl Clock {
         Clock { peer_timeout, calls: 0, next_round: now, next_question: now, window: now, turned_away: 0 }
     }
 
-    /// Logs who was turned away, so that a flood of turned_away does not flood the log.
+    /// Logs a rejected connection. A flood of them does not flood the log.
     pub(super) fn log_turned_away(&mut self, from: Option<SocketAddr>, reason: &str) {
         let now = Instant::now();
         if now.duration_since(self.window) >= WINDOW {
@@ -51,10 +51,11 @@ impl Clock {
         }
     }
 
-    /// Whether a peer whose kernel was asked just now is dead: it owes an answer, and has for most of the time allowed,
-    /// both by the kernel's account and by ours (the kernel counts silence also while nothing was asked). The rest of
-    /// the time is for the probes to begin. One probe may stay unanswered: a kernel answers the probes of a full
-    /// window twice a second at most.
+    /// Returns whether a peer is dead, after a query of its connection's state in the kernel: the peer owes an
+    /// acknowledgement, and has owed it for most of the permitted time. Both the kernel's count and this process's
+    /// count must show that, since the kernel also counts silence without outstanding data. The rest of the time is for
+    /// the probes to begin. One probe may stay unanswered: a kernel answers the probes of a full window at most twice a
+    /// second.
     fn is_dead(&self, liveness: Liveness, silent_since: &mut Option<Instant>, now: Instant) -> bool {
         let owes = liveness.unacknowledged != 0 || liveness.probes >= 2;
         if !owes || liveness.silent < self.peer_timeout / 8 {
@@ -98,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// Gives up attempts without an answer, and turned_away that do not say who they are.
+    /// Ends attempts without an answer, and accepted connections that do not identify themselves.
     fn limit_pending(&mut self, now: Instant) {
         let timeout = self.clock.peer_timeout;
         let mut late = Vec::new();
@@ -108,7 +109,7 @@ impl Engine {
                 (Side::Client(attempt), Phase::Connecting) => {
                     timeout / u32::try_from(attempt.link.routes.lock().len().max(1)).unwrap_or(u32::MAX)
                 }
-                // A peer may be busy computing: only silence of its kernel counts.
+                // A peer may be busy computing, so only silence of its kernel counts.
                 (Side::Client(_), Phase::Talking(_)) | (Side::Server { proved: true, .. }, _) => continue,
                 (Side::Server { proved: false, .. }, _) => timeout,
             };
@@ -169,7 +170,7 @@ mod tests {
         let clock = Clock::new(Duration::from_secs(10));
         let (mut since, now) = (None, Instant::now());
         assert!(!clock.is_dead(liveness(0, 0, 1000), &mut since, now));
-        // After an hour of silence something is sent: the answer is owed from now on.
+        // After an hour of silence data is sent. An acknowledgement is owed from now on.
         assert!(!clock.is_dead(liveness(1, 0, 3600), &mut since, now));
         assert!(!clock.is_dead(liveness(1, 0, 3601), &mut since, now + Duration::from_secs(4)));
         assert!(!clock.is_dead(liveness(0, 0, 0), &mut since, now + Duration::from_secs(5)));

@@ -26,14 +26,14 @@ fn main() -> ExitCode {
         |name: &str, test: fn() -> Result<(), Failed>| Trial::test(name, test).with_ignored_flag(missing.is_some());
     let trials = vec![
         trial("two_hosts_exchange_everything", two_hosts),
-        trial("two_hosts_over_link_local_ipv6", link_local),
+        trial("two_hosts_connect_over_link_local_ipv6", link_local),
         trial("two_interfaces_make_two_links", two_interfaces),
         trial("an_interface_can_be_chosen", chosen_interface),
-        trial("lost_packets_are_no_loss", loss),
-        trial("a_slow_network_is_only_slow", low_rate),
-        trial("a_peer_killed_in_mid_message_is_noticed", killed),
-        trial("a_host_that_vanishes_is_noticed_while_sending", || vanished("send")),
-        trial("a_host_that_vanishes_is_noticed_while_idle", || vanished("wait")),
+        trial("lost_packets_lose_no_messages", loss),
+        trial("a_slow_network_loses_no_messages", low_rate),
+        trial("a_peer_killed_in_mid_message_is_detected", killed),
+        trial("a_vanished_host_is_detected_while_sending", || vanished("send")),
+        trial("a_vanished_host_is_detected_while_idle", || vanished("wait")),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -56,7 +56,7 @@ pub(super) fn wildcards() -> Outcome {
         let status = on.recv(&mut inbox, Any, Any)?;
         let number = counts[status.source as usize];
         expect(status.tag, number)?;
-        let len = status.count::<u32>().ok_or("half a number came")? as usize;
+        let len = status.count::<u32>().ok_or("a part of a number arrived")? as usize;
         expect(&inbox[..len], &values(status.source, number as usize, 50 * number as usize))?;
         counts[status.source as usize] += 1;
     }

@@ -19,7 +19,7 @@ pub(super) fn mistakes() -> Outcome {
     let error = text(on.send(&[1_u8], peer, -3).map(|()| 0)).err().unwrap_or_default();
     expect(error.contains("tag -3"), true).map_err(|_| error)?;
     expect(on.recv(&mut [0_u8], peer, -16).is_err(), true)?;
-    // A message that is too long fills the buffer and is an error; the next one is whole.
+    // A message that is too long fills the buffer and is an error. The next message is not affected.
     for len in [100_usize, 300_000] {
         on.scope(|scope| {
             let (long, short) = (scope.isend(LONG.get(..len).unwrap_or(LONG), peer, 4)?, scope.isend(&[9_u8], peer, 4)?);
@@ -43,7 +43,7 @@ pub(super) fn mistakes() -> Outcome {
     Ok(on.barrier()?)
 }
 
-/// A message of 2^60 bytes: the sender has a mebibyte of them and sends it over and over.
+/// A message of 2^60 bytes. The sender has a mebibyte and sends it repeatedly.
 fn no_memory_for_a_message(on: &Communicator, me: u32) -> Outcome {
     let memory = vec![0_u8; 1 << 20];
     let mebibyte = Datatype::contiguous(memory.len() as i64, &Predefined::Byte.datatype())?;
@@ -56,7 +56,7 @@ fn no_memory_for_a_message(on: &Communicator, me: u32) -> Outcome {
     let error = error.err().ok_or("there is no room for such a message")?.to_string();
     let reason = if me == 0 { "discarded" } else { "no memory for a message of 1152921504606846976 bytes" };
     expect(error.contains(reason), true).map_err(|_| error)?;
-    // The next message is received as any other.
+    // The next message is received normally.
     let next = if me == 0 { on.send(&[4_u8], 1, 6).map(|()| vec![4]) } else { on.recv_vec(0, 6).map(|next| next.0) };
     expect(next?, vec![4_u8])
 }

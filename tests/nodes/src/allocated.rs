@@ -1,21 +1,21 @@
-//! How much memory is allocated.
+//! Counts allocated memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The system's allocator, with a count of the bytes that are allocated; to be a test binary's `#[global_allocator]`.
+/// The system's allocator with a count of the allocated bytes. Use it as a test binary's `#[global_allocator]`.
 #[derive(Debug, Default)]
 pub struct Counting {
     bytes: AtomicUsize,
 }
 
 impl Counting {
-    /// With nothing counted yet.
+    /// Creates it with a count of zero.
     pub const fn new() -> Self {
         Counting { bytes: AtomicUsize::new(0) }
     }
 
-    /// Bytes that are allocated now.
+    /// Returns the bytes that are allocated now.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

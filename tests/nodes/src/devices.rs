@@ -3,8 +3,9 @@
 use cableway_base::Parameters;
 use cableway_common_cuda::Devices;
 
-/// Devices of the simulated driver, or of the one that `CABLEWAY_CUDA_LIBDIR` names; with `CABLEWAY_TEST_REAL_DRIVER=1` of
-/// the one that the loader finds. Nothing is measured, nor kept in anybody's home.
+/// Returns the devices of the simulated driver, or of the one that `CABLEWAY_CUDA_LIBDIR` names. With
+/// `CABLEWAY_TEST_REAL_DRIVER=1` returns those of the driver that the loader finds. Nothing is measured or stored in a
+/// home folder.
 ///
 /// # Panics
 /// There is no such driver, or the tests are built without devices.
@@ -12,10 +13,10 @@ pub fn devices() -> Devices {
     devices_with(&["device_costs=default"])
 }
 
-/// The same with these parameters alone.
+/// As [`devices`], with these parameters.
 ///
 /// # Panics
-/// Likewise, and where there is no such parameter.
+/// As [`devices`], or a parameter does not exist.
 pub fn devices_with(assignments: &[&str]) -> Devices {
     let mut parameters = Parameters::default();
     for assignment in assignments {

@@ -1,5 +1,5 @@
-//! What the transports' tests share: processes of a job within one, what they were told, and what this process has
-//! allocated.
+//! Shared by the transports' tests: several processes of a job within one process, their events, and the memory that
+//! this process has allocated.
 
 mod allocated;
 mod devices;

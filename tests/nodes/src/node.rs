@@ -9,23 +9,23 @@ use cableway_btl::{Btl, Endpoint, Error, FragmentKind, Received, Region, Retaine
 use cableway_common_cuda::{Location, Order};
 use parking_lot::Mutex;
 
-/// Takes so long only what hangs: what a test waits for takes milliseconds, on a busy or emulated machine seconds.
+/// Only a hang takes so long. The awaited events take milliseconds, on a busy or emulated machine seconds.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a transport has told.
+/// The events that a transport reported.
 #[derive(Default)]
 pub struct Seen {
-    /// Who sent, and what.
+    /// Messages and their senders.
     pub messages: Mutex<Vec<(Rank, Vec<u8>)>>,
-    /// Tokens of operations, and how they ended.
+    /// Tokens of completed operations, and their results.
     pub completed: Mutex<Vec<(u64, Result<(), Error>)>>,
-    /// Who failed, and why.
+    /// Failed peers, and the errors.
     pub failed: Mutex<Vec<(Rank, Error)>>,
-    /// Who left, and how many messages of theirs had been delivered by then.
+    /// Peers that left, and the number of their messages delivered by then.
     pub left: Mutex<Vec<(Rank, usize)>>,
-    /// Whether to keep messages whose memory can be kept, besides what is copied of them.
+    /// Whether to keep messages in the transport's memory, in addition to copies.
     pub keep: AtomicBool,
-    /// Messages that were kept.
+    /// The kept messages.
     pub retained: Mutex<Vec<Retained>>,
 }
 
@@ -58,54 +58,54 @@ impl Upcalls for Seen {
     }
 }
 
-/// One process of a job, though it shares this one with others.
+/// A process of the job, within this process.
 pub struct Node {
-    /// Its transport.
+    /// The process's transport.
     pub btl: Arc<dyn Btl>,
-    /// What that has told.
+    /// The events that the transport reported.
     pub seen: Seen,
-    /// Its rank.
+    /// The process's rank.
     pub rank: Rank,
 }
 
 impl Node {
-    /// A process that has opened its transport.
+    /// Creates a process that has opened its transport.
     pub fn of(rank: Rank, btl: Arc<dyn Btl>) -> Self {
         Node { btl, seen: Seen::default(), rank }
     }
 
-    /// What [`Btl::progress`] says.
+    /// Calls [`Btl::progress`].
     pub fn progress(&self) -> usize {
         self.btl.progress(&self.seen)
     }
 
-    /// Links to another process.
+    /// Returns the links to another process.
     pub fn connect(&self, to: &Node) -> Vec<Box<dyn Endpoint>> {
         self.btl.connect(to.rank, &to.btl.card()).unwrap()
     }
 
-    /// Messages that have come.
+    /// Returns the number of received messages.
     pub fn received(&self) -> usize {
         self.seen.messages.lock().len()
     }
 
-    /// Peers that were reported to have failed.
+    /// Returns the number of peers that were reported as failed.
     pub fn failures(&self) -> usize {
         self.seen.failed.lock().len()
     }
 
-    /// Peers that were reported to have left.
+    /// Returns the number of peers that were reported to have left.
     pub fn departures(&self) -> usize {
         self.seen.left.lock().len()
     }
 
-    /// Whether the operation of this token has ended.
+    /// Returns whether the operation of this token has completed.
     pub fn completed(&self, token: u64) -> bool {
         self.seen.completed.lock().iter().any(|(done, _)| *done == token)
     }
 }
 
-/// Parameters as assigned, such as `btl_tcp_links=2`.
+/// Returns parameters with assignments such as `btl_tcp_links=2`.
 pub fn parameters(assignments: &[&str]) -> Parameters {
     let mut parameters = Parameters::default();
     for assignment in assignments {
@@ -114,10 +114,10 @@ pub fn parameters(assignments: &[&str]) -> Parameters {
     parameters
 }
 
-/// Has all nodes progress until `done`.
+/// Progresses all nodes until `done` returns true.
 ///
 /// # Panics
-/// That takes longer than a minute.
+/// `done` does not return true within a minute.
 pub fn until(nodes: &[&Node], what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -125,22 +125,22 @@ pub fn until(nodes: &[&Node], what: &str, mut done: impl FnMut() -> bool) {
         for node in nodes {
             node.progress();
         }
-        // Two processes' worth of polling share one thread here; the kernel's work must get its turn, too.
+        // Two processes poll in one thread here. Let the kernel work as well.
         if start.elapsed() > Duration::from_millis(100) {
             std::thread::yield_now();
         }
     }
 }
 
-/// Sends, progressing all nodes while the link is busy.
+/// Sends. Progresses all nodes while the link is busy.
 pub fn send(nodes: &[&Node], endpoint: &mut dyn Endpoint, header: &[u8], payload: &[u8]) {
     until(nodes, "a message is taken", || try_send(endpoint, header, payload).unwrap());
 }
 
-/// Sends inline what is short enough, else in a fragment. False: the link is busy.
+/// Sends inline if the message is short enough, else in a fragment. Returns false if the link is busy.
 ///
 /// # Errors
-/// As the link says.
+/// As the link's calls.
 pub fn try_send(endpoint: &mut dyn Endpoint, header: &[u8], payload: &[u8]) -> Result<bool, Error> {
     let len = header.len() + payload.len();
     if len <= endpoint.capabilities().inline_limit {
@@ -153,12 +153,12 @@ pub fn try_send(endpoint: &mut dyn Endpoint, header: &[u8], payload: &[u8]) -> R
     Ok(true)
 }
 
-/// Host memory, for a registration.
+/// Returns the region of host memory.
 pub fn region(memory: &mut [u8]) -> Region {
     Region { address: memory.as_mut_ptr(), len: memory.len(), location: Location::HOST, order: Order::None }
 }
 
-/// Starts an operation that may be busy, and waits until it is done.
+/// Starts an operation that may be busy, and waits until it completes.
 pub fn transfer(nodes: &[&Node], owner: &Node, token: u64, mut start: impl FnMut(Token) -> Result<Transfer, Error>) {
     let mut began = Transfer::Busy;
     until(nodes, "a transfer is taken", || {
@@ -170,7 +170,7 @@ pub fn transfer(nodes: &[&Node], owner: &Node, token: u64, mut start: impl FnMut
     }
 }
 
-/// Bytes that tell where they belong.
+/// Returns bytes that depend on their position and a seed.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64)
         .map(|index| (index.wrapping_mul(0x9e37_79b9) ^ seed.wrapping_mul(97)) as u8 ^ (index >> 8) as u8)

@@ -1,4 +1,4 @@
-//! What the driver says of a pointer of each kind.
+//! The driver's attributes of each kind of pointer.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn attributes<const N: usize>(which: [i32; N], address: usize) -> [u64; N] {
     values
 }
 
-/// How an `int` looks in a word that held the pattern before.
+/// Returns the appearance of an `int` in a word that held the pattern before.
 fn int(value: u32) -> u64 {
     0xEEEE_EEEE_0000_0000 | u64::from(value)
 }

@@ -1,4 +1,4 @@
-//! What holds on the simulated driver and on a real one: devices, copies, streams, events, host memory.
+//! Behaviour of the simulated driver and of a real one: devices, copies, streams, events, host memory.
 
 mod common;
 
@@ -89,7 +89,7 @@ fn streams_and_events_order_copies() {
     ok!(cuMemFree_v2(second));
 }
 
-/// `CUDA_MEMCPY2D` of device memory at both ends.
+/// `CUDA_MEMCPY2D` with device memory on both sides.
 #[repr(C)]
 struct Copy2d {
     src_offset: [usize; 2],

@@ -1,4 +1,4 @@
-//! Which calls a stream capture forbids, as driver 580 answered them on an H200.
+//! The calls that a stream capture forbids, as driver 580 behaves on an H200.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn end(stream: usize) -> i32 {
     result
 }
 
-/// Runs `call` in another thread during a capture in global mode; its result, and that of the capture's end.
+/// Runs `call` in another thread during a capture in global mode. Returns its result, and that of the capture's end.
 fn elsewhere(session: &Session, flags: u32, relaxed: bool, call: impl Fn() -> i32 + Sync) -> (i32, i32) {
     let stream = session.stream(flags);
     ok!(cuStreamBeginCapture_v2(stream, GLOBAL));

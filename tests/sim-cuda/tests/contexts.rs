@@ -1,4 +1,4 @@
-//! Contexts: lazy, current per thread, handles reused and numbers not, and what is left after a reset.
+//! Contexts: lazy creation, one current context per thread, reused handles, ids, and the state after a reset.
 
 mod common;
 
@@ -141,7 +141,7 @@ fn a_forked_child_cannot_use_the_driver() {
     in_child("a_forked_child_cannot_use_the_driver", &[], || {
         let session = Session::begin();
         let address = session.alloc(16);
-        // Found before the fork: the child only calls.
+        // Look it up before the fork: the child only calls it.
         let mut kind = 0_u32;
         ok!(cuPointerGetAttribute(&raw mut kind, 2, address));
         // SAFETY: the child calls the driver, which answers at once, and ends.

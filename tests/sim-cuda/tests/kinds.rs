@@ -186,7 +186,7 @@ fn mappings_get_new_ids_and_keep_their_memory() {
         ok!(cuMemExportToShareableHandle(&raw mut descriptor, handle, 1, 0_u64));
         ok!(cuMemUnmap(base, 2 * MIB));
         ok!(cuMemRelease(handle));
-        // Now the descriptor alone keeps it, then what was imported.
+        // First only the descriptor keeps the memory, then only the imported handle.
         ok!(cuMemImportFromShareableHandle(&raw mut last, descriptor as usize, 1));
         // SAFETY: made above, for this test alone.
         assert_eq!(unsafe { libc::close(descriptor) }, 0);

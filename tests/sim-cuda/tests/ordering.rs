@@ -1,23 +1,23 @@
-//! What is done when a call returns, and what waits for what.
+//! The work that is complete when a call returns, and the order of the rest.
 //!
-//! Stale data is a possibility on a real driver, not a certainty, so that it occurs is asserted of the simulated one
-//! alone; that an ordered program never sees it is asserted of both.
+//! On a real driver stale data is possible, but not certain. So only the simulated driver must show it. On both drivers
+//! an ordered program must never see stale data.
 
 mod common;
 
 use common::{Session, in_child, is_simulated, pattern};
 
-/// Slow enough that what is late is seen to be.
+/// Slow enough that late work is detected.
 const SLOW: &[(&str, &str)] = &[("SIM_CUDA_DELAY_US", "3000")];
 
-/// What a copy on a non-blocking stream finds in `address`, without any order to other streams.
+/// Returns the content of `address` as a copy in a non-blocking stream without any order finds it.
 fn glance(address: u64, host: &mut [u8], stream: usize) {
     ok!(cuMemcpyDtoHAsync_v2(host.as_mut_ptr(), address, host.len(), stream));
     ok!(cuStreamSynchronize(stream));
 }
 
-/// Whether `fill`, which ends as `bytes` at the address, was once seen not to be done by a stream that was not ordered
-/// after it; asserts that an ordered one always sees it done.
+/// Returns whether an unordered stream once found `fill`, which writes `bytes` to the address, incomplete. Asserts that
+/// an ordered stream always finds it complete.
 fn is_ever_late(bytes: &[u8], fill: impl Fn(&Session, u64)) -> bool {
     let session = Session::begin();
     let (address, stream, event) = (session.alloc(bytes.len()), session.stream(1), session.event());

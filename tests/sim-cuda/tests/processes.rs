@@ -1,4 +1,4 @@
-//! Memory and events of another process.
+//! Sharing memory and events with another process.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::process::{ChildStdin, ChildStdout};
 
 use common::{Session, partner, pattern, start_partner};
 
-/// `CUipcMemHandle` and `CUipcEventHandle`: passed by value.
+/// `CUipcMemHandle` and `CUipcEventHandle`, which are passed by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct Handle([u64; 8]);
@@ -46,7 +46,7 @@ impl std::str::FromStr for Handle {
 const LEN: usize = 100_000;
 const SHARED_EVENT: u32 = 6;
 
-/// Both sides of a test: what the owner runs, and what its partner does with the words told.
+/// Runs both sides of a test: the owner, and its partner with the given words.
 fn together(test: &str, words: &str, owner: impl FnOnce(&mut Partner), other: impl FnOnce(&[Handle])) {
     if let Some(words) = partner() {
         let handles: Vec<Handle> = words.split(' ').map(|word| word.parse().expect("a handle")).collect();
@@ -70,7 +70,7 @@ struct Partner {
 }
 
 impl Partner {
-    /// Waits until it has called [`ready`], or has ended.
+    /// Waits until it has called [`ready`] or has ended.
     fn wait_until_ready(&mut self) {
         let mut line = String::new();
         while self.stdout.read_line(&mut line).is_ok_and(|len| len > 0) && line.trim_end() != READY {
@@ -79,9 +79,9 @@ impl Partner {
         }
     }
 
-    /// Lets it go on from [`wait_for_owner`].
+    /// Lets it continue after [`wait_for_owner`].
     fn go_on(&mut self) {
-        // It may have failed before it waited.
+        // It may have failed before.
         let _ = writeln!(self.stdin, "go on");
     }
 }
@@ -193,7 +193,7 @@ fn events_are_shared_by_handle() {
     let (address, held, word) = (session.alloc(LEN), session.stream(1), session.pinned(64));
     word.fill(0);
     let memory = Handle::of_memory(address);
-    // The owner's work is held back until the partner is seen to wait.
+    // The owner's work is held back until the partner waits.
     ok!(cuStreamWaitValue32_v2(held, word.as_mut_ptr(), 1_u32, 1_u32));
     ok!(cuMemsetD8Async(address, 5_u32, LEN, held));
     ok!(cuEventRecord(event, held));
@@ -203,7 +203,7 @@ fn events_are_shared_by_handle() {
         word.store(1, std::sync::atomic::Ordering::Release);
     };
     if partner().is_some() {
-        // This process made the same things, which it does not use.
+        // This process created the same objects, which it does not use.
         release();
     }
     together(
@@ -233,7 +233,7 @@ fn events_are_shared_by_handle() {
     );
 }
 
-/// A descriptor as a handle whose first word it is, open in the partner too.
+/// Makes a handle whose first word is a descriptor that the partner inherits.
 fn inherited(descriptor: i32) -> Handle {
     // SAFETY: duplicates a descriptor of this test; the copy is left to the processes to close by ending.
     let copy = unsafe { libc::dup(descriptor) };

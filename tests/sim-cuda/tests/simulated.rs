@@ -1,4 +1,5 @@
-//! What only the simulated driver does: faults on a CPU's touch, injected failures, counts, limits. Skipped on a real one.
+//! Behaviour of the simulated driver only: faults on CPU accesses, injected failures, counts, limits. Skipped on a real
+//! driver.
 
 mod common;
 
@@ -219,7 +220,7 @@ fn copies_go_between_devices() {
 
 #[test]
 fn the_simulated_driver_is_never_found_by_accident() {
-    // In a process that has not loaded it: the loader knows what is loaded by its name.
+    // In a process that has not loaded it. The loader identifies loaded libraries by name.
     in_child("the_simulated_driver_is_never_found_by_accident", &[], || {
         // SAFETY: looks a symbol up, in this executable and all that it was linked with.
         let linked = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"simCudaCallCount".as_ptr()) };

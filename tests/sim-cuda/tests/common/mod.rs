@@ -1,5 +1,5 @@
-//! Calls of the driver that [`sim_cuda::library_folder`] names: the simulated one, or a real one where
-//! `CABLEWAY_CUDA_LIBDIR` says so.
+//! Calls of the driver that [`sim_cuda::library_folder`] names: the simulated one, or a real one that
+//! `CABLEWAY_CUDA_LIBDIR` names.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -19,7 +19,7 @@ pub(crate) fn library() -> &'static Library {
     })
 }
 
-/// Calls a symbol of the driver; the types of the arguments are those of its parameters.
+/// Calls a symbol of the driver. The types of the arguments are those of its parameters.
 #[macro_export]
 macro_rules! cu {
     (@hole $argument:expr) => { _ };
@@ -34,7 +34,7 @@ macro_rules! cu {
     }};
 }
 
-/// As [`cu!`], and the call must succeed.
+/// As [`cu!`], but the call must succeed.
 #[macro_export]
 macro_rules! ok {
     ($name:ident($($argument:expr),* $(,)?)) => {
@@ -42,7 +42,7 @@ macro_rules! ok {
     };
 }
 
-/// A driver with a context of device 0 current in this thread, kept as long as the value.
+/// A driver with a current context of device 0 in this thread, during the life of the value.
 pub(crate) struct Session {
     pub(crate) context: usize,
 }
@@ -62,7 +62,7 @@ impl Session {
         address
     }
 
-    /// Host memory that the driver allocates; the test frees it, or the process ends.
+    /// Allocates host memory by the driver. The test frees it, or the process ends.
     pub(crate) fn pinned(&self, len: usize) -> &'static mut [u8] {
         let mut address = 0_usize;
         ok!(cuMemHostAlloc(&raw mut address, len, 1_u32));
@@ -107,7 +107,7 @@ pub(crate) fn device_count() -> i32 {
     count
 }
 
-/// Whether the driver is the simulated one.
+/// Returns whether the driver is the simulated one.
 pub(crate) fn is_simulated() -> bool {
     // SAFETY: only looked up.
     unsafe { library().get::<unsafe extern "C" fn(*const c_char) -> i64>(b"simCudaCallCount\0") }.is_ok()
@@ -119,8 +119,8 @@ pub(crate) fn pattern(len: usize, salt: usize) -> Vec<u8> {
 
 const CHILD: &str = "SIM_CUDA_TEST_CHILD";
 
-/// Runs `body` in a process of its own, with `environment`: what a driver reads once differs between tests. `test` is
-/// the calling test's name, by which the child finds it again.
+/// Runs `body` in a separate process with `environment`, because a driver reads variables only once. The child finds
+/// the calling test by its name `test`.
 pub(crate) fn in_child(test: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     if let Some(output) = child(test, environment, body) {
         assert!(
@@ -133,7 +133,7 @@ pub(crate) fn in_child(test: &str, environment: &[(&str, &str)], body: impl FnOn
     }
 }
 
-/// As [`in_child`]; whether a signal ended the process. Within it, returns only if nothing did.
+/// As [`in_child`]. Returns whether a signal ended the process. Within the child it returns only if no signal did.
 pub(crate) fn child_dies(test: &str, environment: &[(&str, &str)], body: impl FnOnce()) -> bool {
     child(test, environment, body).is_some_and(|output| output.status.signal().is_some())
 }
@@ -152,7 +152,7 @@ fn child(test: &str, environment: &[(&str, &str)], body: impl FnOnce()) -> Optio
     Some(output.expect("the test starts again"))
 }
 
-/// A process that runs `test` of this executable again and is told `argument` by [`partner`].
+/// Starts a process that runs `test` of this executable. The process gets `argument` from [`partner`].
 pub(crate) fn start_partner(test: &str, argument: &str) -> Child {
     Command::new(std::env::current_exe().expect("the test's own path"))
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
@@ -163,7 +163,7 @@ pub(crate) fn start_partner(test: &str, argument: &str) -> Child {
         .expect("the test starts again")
 }
 
-/// In a process that [`start_partner`] started, its argument.
+/// Returns the argument, in a process that [`start_partner`] started.
 pub(crate) fn partner() -> Option<String> {
     std::env::var(CHILD).ok()
 }
