@@ -1,35 +1,26 @@
 //! Host memory that is recognised without a driver call.
 //!
 //! A driver takes 0.2 us or more to classify a pointer, as long as a whole small message. A remembered answer becomes
-//! wrong when the pages are unmapped and the driver maps device memory there. So nothing is remembered by default. The
-//! present state of the process shows that these are host memory:
+//! wrong when the pages are unmapped and the driver maps device memory there, so nothing is remembered. The present state
+//! of the process shows that these are host memory:
 //! - the part of the calling thread's stack that is in use,
 //! - the heap from its beginning to the present break,
 //! - the main program's static data.
 //!
 //! Such memory may be registered with a driver. Then it is [`Pinned`](crate::MemoryClass::Pinned), not host memory.
 //! Small messages treat both alike. Larger buffers always cause a driver call.
-//!
-//! If every unmapping is reported (Open MPI's memory hooks), answers are remembered as well, separately for each
-//! thread: without locks, and a report only increments a counter.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Larger buffers cause a driver call unless remembered. The call recognises pinned memory, and its time is negligible
-/// for them.
+/// Larger buffers cause a driver call. The call recognises pinned memory, and its time is negligible for them.
 const SMALL: usize = 16 << 10;
-
-/// The smallest page size. All bytes of a page are host memory if one of them is.
-const PAGE: usize = 4096;
 
 /// Checks whether the bytes are certainly host memory.
 #[inline]
 pub(crate) fn certain(address: usize, len: usize) -> bool {
     let Some(end) = address.checked_add(len) else { return false };
-    (len < SMALL && (on_stack(address, end) || in_heap_or_statics(address, end)))
-        || (REMEMBERING.load(Ordering::Relaxed) && RECENT.with(|recent| recent.holds(address, end)))
+    len < SMALL && (on_stack(address, end) || in_heap_or_statics(address, end))
 }
 
 fn on_stack(address: usize, end: usize) -> bool {
@@ -115,81 +106,6 @@ fn main_program_statics() -> (usize, usize) {
     found
 }
 
-/// Set once every unmapping is reported.
-static REMEMBERING: AtomicBool = AtomicBool::new(false);
-/// Counts reports that may concern remembered ranges. Ranges remembered before the last report are not valid.
-static EPOCH: AtomicU64 = AtomicU64::new(1);
-/// The bounds of everything that was ever remembered.
-static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
-static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static RECENT: Recent = const { Recent::none() };
-}
-
-/// A thread's latest host ranges.
-struct Recent {
-    epoch: Cell<u64>,
-    oldest: Cell<usize>,
-    ranges: [Cell<(usize, usize)>; 8],
-}
-
-impl Recent {
-    const fn none() -> Recent {
-        Recent { epoch: Cell::new(0), oldest: Cell::new(0), ranges: [const { Cell::new((0, 0)) }; 8] }
-    }
-
-    fn holds(&self, address: usize, end: usize) -> bool {
-        self.epoch.get() == EPOCH.load(Ordering::Acquire)
-            && self.ranges.iter().map(Cell::get).any(|(first, last)| first <= address && end <= last)
-    }
-
-    fn add(&self, epoch: u64, address: usize, end: usize) {
-        if self.epoch.get() != epoch {
-            self.ranges.iter().for_each(|range| range.set((0, 0)));
-            self.epoch.set(epoch);
-        }
-        let slot = self.oldest.get();
-        self.ranges[slot].set((address, end));
-        self.oldest.set((slot + 1) % self.ranges.len());
-    }
-}
-
-/// Begins to remember.
-pub(crate) fn begin_remembering() {
-    REMEMBERING.store(true, Ordering::Relaxed);
-}
-
-/// A query of the driver that is in progress. Begin it before the driver call, so that an answer is not remembered if
-/// an unmapping happens meanwhile.
-pub(crate) struct HostQuery {
-    epoch: u64,
-}
-
-impl HostQuery {
-    pub(crate) fn begin() -> Self {
-        HostQuery { epoch: EPOCH.load(Ordering::Acquire) }
-    }
-
-    /// Remembers that the bytes, all of them in use by the caller, are host memory.
-    pub(crate) fn found_host(self, address: usize, len: usize) {
-        let Some(end) = address.checked_add(len).filter(|_| REMEMBERING.load(Ordering::Relaxed)) else { return };
-        let (address, end) = (address & !(PAGE - 1), end.next_multiple_of(PAGE));
-        // Widen the bounds before remembering, so that a later report finds the range within them.
-        LOWEST.fetch_min(address, Ordering::SeqCst);
-        HIGHEST.fetch_max(end, Ordering::SeqCst);
-        RECENT.with(|recent| recent.add(self.epoch, address, end));
-    }
-}
-
-/// Reports that pages are about to be unmapped. Allocates nothing and takes no lock.
-pub(crate) fn forget(address: usize, len: usize) {
-    let end = address.saturating_add(len);
-    if address < HIGHEST.load(Ordering::SeqCst) && LOWEST.load(Ordering::SeqCst) < end {
-        EPOCH.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,24 +148,5 @@ mod tests {
         unsafe { libc::munmap(mapping, 1 << 20) };
         assert!(!certain((&raw const STATIC) as usize, SMALL));
         assert!(!certain(usize::MAX - 3, 8));
-    }
-
-    #[test]
-    fn unmapped_pages_are_forgotten() {
-        let (address, len) = (0x10_0000_0800, 0x2000);
-        HostQuery::begin().found_host(address, len);
-        assert!(!certain(address, len), "nothing is remembered before it is asked for");
-        begin_remembering();
-        HostQuery::begin().found_host(address, len);
-        assert!(certain(address, len));
-        assert!(certain(address - 0x800, 1), "whole pages are");
-        assert!(!certain(address + len, 0x1000));
-        std::thread::spawn(move || assert!(!certain(address, len), "each thread has its own")).join().unwrap();
-        forget(address + 0x2000, 1);
-        assert!(!certain(address, len));
-        let query = HostQuery::begin();
-        forget(address, len);
-        query.found_host(address, len);
-        assert!(!certain(address, len), "an answer that an unmapping overtook");
     }
 }

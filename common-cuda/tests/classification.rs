@@ -193,31 +193,6 @@ fn classification_creates_no_context() {
 }
 
 #[test]
-fn remembered_host_memory_is_queried_once_until_it_is_unmapped() {
-    isolated("remembered_host_memory_is_queried_once_until_it_is_unmapped", &[], || {
-        let (app, devices) = (app(), devices());
-        let bytes = vec![0_u8; 1 << 20];
-        let questions = || {
-            let before = app.calls(c"cuPointerGetAttributes");
-            assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
-            app.calls(c"cuPointerGetAttributes").zip(before).map(|(after, before)| after - before)
-        };
-        if questions().is_none() {
-            eprintln!("a real driver counts no calls, so only the answers are checked");
-        }
-        let expect = |asked: Option<i64>, expected| assert!(asked.is_none_or(|asked| asked == expected), "{asked:?}");
-        expect(questions(), 1);
-        // SAFETY: what is classified here is unmapped after the test only.
-        unsafe { Devices::remember_host_ranges() };
-        expect(questions(), 1);
-        expect(questions(), 0);
-        Devices::forget_host_range(bytes.as_ptr().wrapping_add(5000), 1);
-        expect(questions(), 1);
-        expect(questions(), 0);
-    });
-}
-
-#[test]
 fn a_known_allocation_is_queried_for_its_id_alone() {
     isolated("a_known_allocation_is_queried_for_its_id_alone", &[], || {
         let (app, devices) = (app(), devices());

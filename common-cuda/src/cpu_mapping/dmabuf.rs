@@ -67,7 +67,6 @@ impl View for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        crate::host_ranges::forget(self.address as usize, self.len);
         // SAFETY: the whole mapping, which nobody uses any more.
         unsafe { libc::munmap(self.address.cast(), self.len) };
     }

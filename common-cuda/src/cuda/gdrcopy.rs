@@ -183,7 +183,6 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let (functions, state) = (&self.session.functions, self.session.state.as_ptr());
         if !self.address.is_null() {
-            crate::host_ranges::forget(self.address as usize, self.len);
             // SAFETY: the whole mapping, which nobody uses any more.
             unsafe { (functions.unmap)(state, self.handle, self.address.cast(), self.len) };
         }

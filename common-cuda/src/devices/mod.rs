@@ -23,8 +23,8 @@ use crate::copy::EngineWork;
 use crate::costs::{CostReport, Costs};
 use crate::error::DeviceError;
 use crate::facts::Facts;
-use crate::host_ranges::{self, HostQuery};
-use crate::location::{DeviceIndex, Location, MemoryClass};
+use crate::host_ranges;
+use crate::location::{DeviceIndex, Location};
 use crate::mapping_counts::MappingCounts;
 use crate::memory::{HostPool, Spread};
 use crate::platform::Platform;
@@ -187,12 +187,7 @@ impl Devices {
     fn look_up(&self, address: *const u8, len: usize) -> Location {
         match self.platform() {
             Some(platform) if len != 0 && !platform.is_absent() && !host_ranges::certain(address as usize, len) => {
-                let query = HostQuery::begin();
-                let location = platform.classify(address);
-                if location.class == MemoryClass::Host {
-                    query.found_host(address as usize, len);
-                }
-                location
+                platform.classify(address)
             }
             _ => Location::HOST,
         }
@@ -214,21 +209,6 @@ impl Devices {
         platform.allocation(address).map_or(last == at.buffer_id, |(base, bytes)| {
             bytes.checked_sub(len).is_some_and(|room| address as usize - base as usize <= room)
         })
-    }
-
-    /// From now on, host memory ranges are remembered, in this process and for every `Devices` in it, so that a
-    /// repeated classification takes a few nanoseconds.
-    ///
-    /// # Safety
-    /// From now on the caller calls [`forget_host_range`](Self::forget_host_range) before it unmaps any range. A stale
-    /// range would make the CPU access device memory.
-    pub unsafe fn remember_host_ranges() {
-        host_ranges::begin_remembering();
-    }
-
-    /// Reports that pages are about to be unmapped. Allocates nothing and takes no lock, so an allocator may call it.
-    pub fn forget_host_range(address: *const u8, len: usize) {
-        host_ranges::forget(address as usize, len);
     }
 
     /// Checks whether kernels make copies in the context of the device memory at `at` at present. This call, like any

@@ -231,7 +231,6 @@ impl Drop for BenchMemory<'_, '_> {
         // SAFETY: registered by `host_memory`; nothing that touches it is under way.
         match unsafe { driver.unregister_host(memory) } {
             Ok(()) => {
-                crate::host_ranges::forget(self.address as usize, self.len);
                 // SAFETY: the mapping made by `host_memory`, which nobody else knows.
                 unsafe { libc::munmap(memory.cast(), self.len) };
             }

@@ -143,7 +143,6 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.registration = None;
-        crate::host_ranges::forget(self.address.as_ptr() as usize, self.len);
         // SAFETY: the whole mapping, which nobody uses any more.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.len) };
     }

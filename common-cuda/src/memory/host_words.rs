@@ -50,7 +50,6 @@ impl HostWords {
 
 impl Drop for HostWords {
     fn drop(&mut self) {
-        crate::host_ranges::forget(self.memory as usize, self.len);
         // SAFETY: the whole mapping, which only this referred to.
         unsafe { libc::munmap(self.memory, self.len) };
     }
