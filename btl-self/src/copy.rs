@@ -99,7 +99,7 @@ impl Pair {
         };
         let mut batch = devices.batch(&at, direction, Order::AfterDefaultStream)?;
         // SAFETY: the caller's promise.
-        unsafe { batch.copy(self.to.address, self.from.address, self.to.len)? };
+        unsafe { batch.copy(self.to.address, self.from.address, self.to.len) };
         batch.finish()
     }
 }

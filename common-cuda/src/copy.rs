@@ -1,5 +1,7 @@
 //! Plain types that describe copies by a device.
 
+use crate::strided::{Strided, rows};
+
 /// The direction of a copy. Each direction has its own stream, so that both overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -37,4 +39,68 @@ pub struct EngineWork {
     pub calls: u64,
     /// The number of rows in all calls.
     pub rows: u64,
+}
+
+/// A copy of rows. A copy of one run of bytes has one row.
+#[derive(Clone, Copy, Debug)]
+pub struct RowCopy {
+    /// The address of the first row of the destination.
+    pub dst: *mut u8,
+    /// The distance between rows of the destination, in bytes.
+    pub dst_pitch: usize,
+    /// The address of the first row of the source.
+    pub src: *const u8,
+    /// The distance between rows of the source, in bytes.
+    pub src_pitch: usize,
+    /// The bytes of a row.
+    pub width: usize,
+    /// The number of rows.
+    pub rows: usize,
+}
+
+// SAFETY: the addresses are for the driver and are never dereferenced here. The caller that adds the copy promises that
+// they stay valid, on any thread.
+unsafe impl Send for RowCopy {}
+
+impl RowCopy {
+    /// Describes a copy of one run of bytes.
+    pub fn run(dst: *mut u8, src: *const u8, len: usize) -> RowCopy {
+        RowCopy { dst, dst_pitch: len, src, src_pitch: len, width: len, rows: 1 }
+    }
+}
+
+/// A copy of blocks at regular distances, in packing order on both sides.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockCopy {
+    /// The address that the destination's blocks are relative to.
+    pub dst: *mut u8,
+    /// The blocks of the destination, which have at least `len` bytes.
+    pub dst_blocks: Strided,
+    /// The address that the source's blocks are relative to.
+    pub src: *const u8,
+    /// The blocks of the source, which have at least `len` bytes.
+    pub src_blocks: Strided,
+    /// The number of bytes.
+    pub len: u64,
+}
+
+// SAFETY: as for `RowCopy`.
+unsafe impl Send for BlockCopy {}
+
+impl BlockCopy {
+    /// Returns the copies for copy engines.
+    pub(crate) fn rows(&self) -> Vec<RowCopy> {
+        let mut copies = Vec::new();
+        rows(&self.dst_blocks, &self.src_blocks, self.len, |rows| {
+            copies.push(RowCopy {
+                dst: self.dst.wrapping_offset(rows.to.0 as isize),
+                dst_pitch: rows.to.1,
+                src: self.src.wrapping_offset(rows.from.0 as isize),
+                src_pitch: rows.from.1,
+                width: rows.width,
+                rows: rows.rows,
+            });
+        });
+        copies
+    }
 }

@@ -64,9 +64,10 @@ mod platform;
 mod settings;
 mod strided;
 
-pub use copy::{Direction, EngineWork, Order, Within};
+pub use copies::{Completion, CopyBatch};
+pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
-pub use devices::{Completion, CopyBatch, DeviceBuffer, Devices, LIBDIR_VARIABLE, Moment, Scratch};
+pub use devices::{DeviceBuffer, Devices, LIBDIR_VARIABLE, Moment, Scratch};
 pub use direct::{Allocation, DirectSupport, WritesSeen};
 pub use error::DeviceError;
 pub use exported::{ExportKind, Exported, PieceDescriptor};

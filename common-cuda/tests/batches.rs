@@ -18,7 +18,7 @@ fn buffer(devices: &Devices, kind: BufferKind, len: usize) -> DeviceBuffer {
 unsafe fn download(devices: &Devices, at: &Location, dst: *mut u8, src: *const u8, len: usize) -> Completion {
     let mut batch = devices.batch(at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
     // SAFETY: the caller's promise.
-    unsafe { batch.copy(dst, src, len) }.unwrap();
+    unsafe { batch.copy(dst, src, len) };
     batch.finish().unwrap()
 }
 
@@ -35,7 +35,7 @@ fn several_copies_complete_together() {
         // SAFETY: pieces of two ranges that stay until the completion is done.
         unsafe {
             let (dst, src) = (got.as_mut_ptr().add(piece * 1000), buffer.as_device_ptr().add(piece * 1000));
-            batch.copy(dst, src, 1000).unwrap();
+            batch.copy(dst, src, 1000);
         }
     }
     let mut completion = batch.finish().unwrap();
@@ -93,7 +93,7 @@ fn a_batch_is_issued_by_one_call_in_each_direction() {
                 // SAFETY: pieces of buffers that outlive the completion.
                 unsafe {
                     let (to, from) = (to.as_device_ptr().add(piece * LEN), from.as_device_ptr().add(piece * LEN));
-                    batch.copy(to, from, LEN).unwrap();
+                    batch.copy(to, from, LEN);
                 }
             }
             batch.finish().unwrap().wait().unwrap();
@@ -123,7 +123,7 @@ fn small_downloads(devices: &Devices, device: &DeviceBuffer, bytes: &[u8], lens:
         batch.page_locked();
         for _ in 0..2 {
             // SAFETY: pieces of two buffers, which outlive the completion.
-            unsafe { batch.copy(host.as_device_ptr().add(at), device.as_device_ptr().add(at), len) }.unwrap();
+            unsafe { batch.copy(host.as_device_ptr().add(at), device.as_device_ptr().add(at), len) };
             at += len.next_multiple_of(4);
         }
         batch.finish().unwrap().wait().unwrap();
@@ -184,7 +184,7 @@ fn a_failed_query_is_reported_after_the_copy() {
         let mut batch = devices.batch(&device.location(), Direction::DeviceToHost, Order::None).unwrap();
         batch.page_locked();
         // SAFETY: two buffers that outlive the completion.
-        unsafe { batch.copy(host.as_device_ptr(), device.as_device_ptr(), bytes.len()) }.unwrap();
+        unsafe { batch.copy(host.as_device_ptr(), device.as_device_ptr(), bytes.len()) };
         let error = batch.finish().unwrap().wait().unwrap_err();
         assert!(error.to_string().contains("cuEventCreate"), "{error}");
         // SAFETY: the memory of the buffer, which no copy writes any more.
@@ -206,7 +206,7 @@ fn scatter(devices: &Devices) {
         // SAFETY: pieces of two buffers that outlive the completion.
         unsafe {
             let (to, from) = (target.as_device_ptr().add((19 - piece) * LEN), source.as_device_ptr().add(piece * LEN));
-            batch.copy(to, from, LEN).unwrap();
+            batch.copy(to, from, LEN);
         }
     }
     batch.finish().unwrap().wait().unwrap();

@@ -38,7 +38,7 @@ fn the_callers_context_stays_current() {
             let mut bytes = vec![0_u8; 4096];
             let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
             // SAFETY: both have 4096 bytes, and the completion is waited for.
-            unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), 4096) }.unwrap();
+            unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), 4096) };
             let mut completion = batch.finish().unwrap();
             assert_eq!(app.current(), current);
             while !completion.poll().unwrap() {
@@ -120,7 +120,7 @@ fn begin(devices: &Devices, address: u64, bytes: &mut [u8]) -> cableway_common_c
     let at = devices.classify(pointer(address), bytes.len());
     let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
     // SAFETY: the caller keeps both until the completion is done.
-    unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), bytes.len()) }.unwrap();
+    unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), bytes.len()) };
     batch.finish().unwrap()
 }
 
@@ -325,7 +325,7 @@ fn a_capturing_thread_gets_an_error_with_the_reason() {
             let at = devices.classify(pointer(address), 4096);
             let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
             // SAFETY: both have 4096 bytes, and outlive the batch.
-            unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), 4096) }.unwrap();
+            unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), 4096) };
             let error = batch.finish().map(|_| ()).unwrap_err();
             assert!(error.to_string().contains("captures a stream"), "{error}");
             let mut graph = 0;

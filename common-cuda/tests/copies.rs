@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use cableway_common_cuda::{
-    BouncePool, BufferKind, Completion, DeviceBuffer, DeviceIndex, Devices, Direction, Location, Order,
+    BouncePool, BufferKind, Completion, DeviceBuffer, DeviceIndex, Devices, Direction, Location, Order, RowCopy,
 };
 use common::{app, devices, devices_with, isolated, pattern};
 
@@ -23,7 +23,7 @@ fn buffer(devices: &Devices, kind: BufferKind, len: usize) -> DeviceBuffer {
 unsafe fn download(devices: &Devices, at: &Location, dst: *mut u8, src: *const u8, len: usize) -> Completion {
     let mut batch = devices.batch(at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
     // SAFETY: the caller's promise.
-    unsafe { batch.copy(dst, src, len) }.unwrap();
+    unsafe { batch.copy(dst, src, len) };
     batch.finish().unwrap()
 }
 
@@ -91,9 +91,23 @@ fn an_empty_batch_is_done() {
     let mut batch = devices.batch(&buffer.location(), Direction::DeviceToHost, Order::None).unwrap();
     // SAFETY: nothing is copied.
     unsafe {
-        batch.copy(std::ptr::null_mut(), buffer.as_device_ptr(), 0).unwrap();
-        batch.copy_2d((std::ptr::null_mut(), 8), (buffer.as_device_ptr(), 8), 0, 5).unwrap();
-        batch.copy_2d((std::ptr::null_mut(), 8), (buffer.as_device_ptr(), 8), 5, 0).unwrap();
+        batch.copy(std::ptr::null_mut(), buffer.as_device_ptr(), 0);
+        batch.copy_rows(RowCopy {
+            dst: std::ptr::null_mut(),
+            dst_pitch: 8,
+            src: buffer.as_device_ptr(),
+            src_pitch: 8,
+            width: 0,
+            rows: 5,
+        });
+        batch.copy_rows(RowCopy {
+            dst: std::ptr::null_mut(),
+            dst_pitch: 8,
+            src: buffer.as_device_ptr(),
+            src_pitch: 8,
+            width: 5,
+            rows: 0,
+        });
     }
     assert!(batch.finish().unwrap().poll().unwrap());
 }
@@ -108,7 +122,16 @@ fn rows_round_trip(devices: &Devices, kind: BufferKind, width: usize, pitch: usi
     let mut packed = vec![0_u8; width * rows];
     let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
     // SAFETY: the last row ends with the buffer.
-    unsafe { batch.copy_2d((packed.as_mut_ptr(), width), (source.as_device_ptr(), pitch), width, rows) }.unwrap();
+    unsafe {
+        batch.copy_rows(RowCopy {
+            dst: packed.as_mut_ptr(),
+            dst_pitch: width,
+            src: source.as_device_ptr(),
+            src_pitch: pitch,
+            width: width,
+            rows: rows,
+        })
+    };
     batch.finish().unwrap().wait().unwrap();
     for (row, got) in packed.chunks(width).enumerate() {
         assert!(got == &bytes[row * pitch..][..width], "{kind:?} {width} of every {pitch}, row {row}");
@@ -120,7 +143,16 @@ fn rows_round_trip(devices: &Devices, kind: BufferKind, width: usize, pitch: usi
     destination.copy_from_host(0, &vec![0; len]).unwrap();
     let mut batch = devices.batch(&at, Direction::HostToDevice, Order::AfterDefaultStream).unwrap();
     // SAFETY: as above.
-    unsafe { batch.copy_2d((destination.as_device_ptr(), pitch), (packed.as_ptr(), width), width, rows) }.unwrap();
+    unsafe {
+        batch.copy_rows(RowCopy {
+            dst: destination.as_device_ptr(),
+            dst_pitch: pitch,
+            src: packed.as_ptr(),
+            src_pitch: width,
+            width: width,
+            rows: rows,
+        })
+    };
     batch.finish().unwrap().wait().unwrap();
     let mut got = vec![0; len];
     destination.copy_to_host(0, &mut got).unwrap();
@@ -159,7 +191,16 @@ fn rows_further_apart_than_the_device_can_copy() {
     let mut packed = [0_u8; 128];
     let mut batch = devices.batch(&source.location(), Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
     // SAFETY: the second row ends with the buffer.
-    unsafe { batch.copy_2d((packed.as_mut_ptr(), 64), (source.as_device_ptr(), pitch), 64, 2) }.unwrap();
+    unsafe {
+        batch.copy_rows(RowCopy {
+            dst: packed.as_mut_ptr(),
+            dst_pitch: 64,
+            src: source.as_device_ptr(),
+            src_pitch: pitch,
+            width: 64,
+            rows: 2,
+        })
+    };
     batch.finish().unwrap().wait().unwrap();
     assert_eq!((&packed[..64], &packed[64..]), (&first[..], &second[..]));
 }

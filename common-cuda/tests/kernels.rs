@@ -5,8 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use cableway_common_cuda::{
-    BlockList, BufferKind, Completion, DeviceBuffer, DeviceIndex, Devices, Direction, Order, Packing, Spread, Strided,
-    Within,
+    BlockCopy, BlockList, BufferKind, Completion, DeviceBuffer, DeviceIndex, Devices, Direction, Order, Packing,
+    Spread, Strided, Within,
 };
 use common::{app, devices, devices_with, isolated_each, pattern};
 
@@ -71,7 +71,7 @@ fn many_pieces(devices: &Devices) {
             let read = numbers.below((LEN - len) as u64) as usize / align * align;
             expected[at..at + len].copy_from_slice(&from[read..read + len]);
             // SAFETY: parts of two buffers that outlive the completion; what is written is written once.
-            unsafe { batch.copy(target.as_device_ptr().add(at), source.as_device_ptr().add(read), len) }.unwrap();
+            unsafe { batch.copy(target.as_device_ptr().add(at), source.as_device_ptr().add(read), len) };
             at += len;
         }
         batch.finish().unwrap().wait().unwrap();
@@ -131,10 +131,10 @@ fn all_shapes(devices: &Devices) {
                     }
                     let at = source.location();
                     let mut batch = devices.batch(&at, Direction::DeviceToDevice, Order::AfterDefaultStream).unwrap();
-                    let (dst, src) =
-                        ((target.as_device_ptr(), &to_side), (source.as_device_ptr().cast_const(), &from_side));
+                    let (dst, src) = (target.as_device_ptr(), source.as_device_ptr().cast_const());
+                    let copy = BlockCopy { dst, dst_blocks: to_side, src, src_blocks: from_side, len };
                     // SAFETY: both lie within the buffers, which outlive the completion.
-                    unsafe { batch.copy_strided(dst, src, len) }.unwrap();
+                    unsafe { batch.copy_blocks(copy) };
                     batch.finish().unwrap().wait().unwrap();
                     assert!(content(&target) == expected, "{len} bytes from {from_side:?} to {to_side:?}");
                 }
@@ -254,9 +254,8 @@ fn packed_between(devices: &Devices) -> u32 {
             // SAFETY: two buffers that outlive the completion.
             unsafe {
                 let (user, packed) = (user.as_device_ptr(), run.as_device_ptr().add(8));
-                batch
-                    .copy_packed(&Packing { user, spread: &spread, position, packed, len, unpack, by_engines: false })
-                    .unwrap();
+                let spread = spread.clone();
+                batch.copy_packed(Packing { user, spread, position, packed, len, unpack, by_engines: false });
             }
             let result = batch.finish().and_then(Completion::wait);
             if let Err(error) = result {
@@ -300,17 +299,8 @@ fn packed_until_kernels_fail(devices: &Devices) -> u32 {
             let (user, packed) = (user.as_device_ptr(), user.as_device_ptr().wrapping_add(1000));
             // SAFETY: two parts of a buffer that outlives the completion.
             unsafe {
-                batch
-                    .copy_packed(&Packing {
-                        user,
-                        spread: &spread,
-                        position: 0,
-                        packed,
-                        len: 100,
-                        unpack: false,
-                        by_engines: false,
-                    })
-                    .unwrap();
+                let (position, len, unpack, by_engines) = (0, 100, false, false);
+                batch.copy_packed(Packing { user, spread: spread.clone(), position, packed, len, unpack, by_engines });
             }
             batch.finish().and_then(Completion::wait).map_or_else(|error| u32::from(error.wants_kernel()), |()| 0)
         })
@@ -360,11 +350,12 @@ fn no_copy_waits_for_a_kernel_that_fills_the_device() {
                 let (dst, src) = (target.as_device_ptr().add(at), source.as_device_ptr().add(at));
                 if round % 2 == 0 {
                     for piece in (0..50_000).step_by(5000) {
-                        batch.copy(dst.add(piece), src.add(piece), 5000).unwrap();
+                        batch.copy(dst.add(piece), src.add(piece), 5000);
                     }
                 } else {
                     let blocks = Strided { offset: 0, block: 1000, dimensions: [(50, 1000), (1, 0), (1, 0)] };
-                    batch.copy_strided((dst, &blocks), (src.cast_const(), &blocks), 50_000).unwrap();
+                    let (dst_blocks, src_blocks) = (blocks, blocks);
+                    batch.copy_blocks(BlockCopy { dst, dst_blocks, src, src_blocks, len: 50_000 });
                 }
             }
             let (mut completion, begun) = (batch.finish().unwrap(), Instant::now());

@@ -88,9 +88,9 @@ fn pack_between(devices: &Devices, (list, places): &List, ends: &Ends, times: us
         batch.reachable(Within::OneDevice);
         let (user, packed) = (pointer(ends.user), pointer(ends.run));
         let (position, len, unpack) = (0, places.len() as u64, false);
-        let packing = Packing { user, spread: &spread, position, packed, len, unpack, by_engines: false };
+        let packing = Packing { user, spread: spread.clone(), position, packed, len, unpack, by_engines: false };
         // SAFETY: two allocations that outlive the completion.
-        unsafe { batch.copy_packed(&packing) }.unwrap();
+        unsafe { batch.copy_packed(packing) };
         batch.finish().unwrap().wait().unwrap();
         assert!(app().download(ends.run, expected.len()) == expected, "time {time}");
         while !devices.ask_default_stream(&at).unwrap() {}

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use cableway_base::Rank;
 use cableway_btl::Token;
 use cableway_common_cuda::{
-    Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Packing, Spread,
-    Strided, Within,
+    BlockCopy, Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Packing,
+    Within,
 };
 
 /// Batches of one context that keep its device busy, whatever gathers meanwhile.
@@ -48,23 +48,9 @@ impl Copy {
 pub(super) enum CopyShape {
     /// One run.
     Run,
-    Blocks(Box<Blocks>),
-    /// Of the local side, which is the source or not, this stretch; the other is one run.
-    Packed(Box<PackedRange>),
-}
-
-/// Blocks at regular distances, relative to a copy's addresses.
-pub(super) struct Blocks {
-    pub(super) to: Strided,
-    pub(super) from: Strided,
-}
-
-/// Packed bytes from a position on, of blocks relative to the copy's local address.
-pub(super) struct PackedRange {
-    pub(super) spread: Spread,
-    pub(super) position: u64,
-    /// Whether the local side is what is written.
-    pub(super) unpack: bool,
+    Blocks(Box<BlockCopy>),
+    /// Blocks on the local side, one run on the other.
+    Packed(Box<Packing>),
 }
 
 /// Whose copy it is.
@@ -197,17 +183,9 @@ impl Batches {
                 // the mapping that is kept; a kernel reaches them.
                 unsafe {
                     match &copy.how {
-                        CopyShape::Run => copies.copy(to, from, len)?,
-                        CopyShape::Blocks(blocks) => {
-                            copies.copy_strided((to, &blocks.to), (from, &blocks.from), len as u64)?
-                        }
-                        CopyShape::Packed(stretch) => {
-                            let PackedRange { spread, position, unpack } = &**stretch;
-                            let (user, packed) = if *unpack { (to, from.cast_mut()) } else { (from.cast_mut(), to) };
-                            let (position, len, unpack) = (*position, len as u64, *unpack);
-                            let by_engines = false;
-                            copies.copy_packed(&Packing { user, spread, position, packed, len, unpack, by_engines })?;
-                        }
+                        CopyShape::Run => copies.copy(to, from, len),
+                        CopyShape::Blocks(blocks) => copies.copy_blocks(**blocks),
+                        CopyShape::Packed(packing) => copies.copy_packed((**packing).clone()),
                     }
                 }
             }

@@ -20,11 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
 use cableway_common_cuda::{
-    Answer, DescriptorRequest, DeviceError, Devices, Exports, Imports, Location, Mapped, Reach, Spread, Strided,
+    Answer, BlockCopy, DescriptorRequest, DeviceError, Devices, Exports, Imports, Location, Mapped, Packing, Reach,
+    Spread, Strided,
 };
 use parking_lot::Mutex;
 
-use self::batches::{Batches, Blocks, Copy, CopyShape, PackedRange, PendingCopy};
+use self::batches::{Batches, Copy, CopyShape, PendingCopy};
 use crate::NAME;
 use handle::Handle;
 pub(crate) use recent::Recent;
@@ -190,15 +191,18 @@ impl DeviceCopies {
         let (len, how) = match what {
             CopyRanges::Run(_) => (local.len, CopyShape::Run),
             CopyRanges::Packed { spread, position, .. } => {
-                let unpack = access == Access::RemoteRead;
-                (local.len, CopyShape::Packed(Box::new(PackedRange { spread: spread.clone(), position, unpack })))
+                let (user, packed, unpack) = (local.address, remote, access == Access::RemoteRead);
+                let (spread, len, by_engines) = (spread.clone(), local.len as u64, false);
+                let packing = Packing { user, spread, position, packed, len, unpack, by_engines };
+                (local.len, CopyShape::Packed(Box::new(packing)))
             }
             CopyRanges::Blocks { ours, theirs, len } => {
-                let (to, from) = match access {
+                let (dst_blocks, src_blocks) = match access {
                     Access::RemoteRead => (*ours, *theirs),
                     Access::RemoteWrite => (*theirs, *ours),
                 };
-                (len as usize, CopyShape::Blocks(Box::new(Blocks { to, from })))
+                let copy = BlockCopy { dst: to, dst_blocks, src: from, src_blocks, len };
+                (len as usize, CopyShape::Blocks(Box::new(copy)))
             }
         };
         let one_device = self.on_one_device(&local.location, handle);

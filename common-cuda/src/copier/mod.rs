@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::context::Context;
-use crate::driver::{Driver, Failure, Function, Image, Module, Piece, Priority, Stream};
+use crate::copy::RowCopy;
+use crate::driver::{Driver, Failure, Function, Image, Module, Priority, Stream};
 use crate::settings::Settings;
 use lines::{GROUPS, Lines};
 
@@ -111,7 +112,7 @@ impl Copier {
     }
 
     /// Posts the copies, of at most [`MOST`] bytes. Returns false if it has no room for them now. Makes no driver call.
-    pub(crate) fn post(&self, pieces: &[Piece], posted: &mut Posted) -> bool {
+    pub(crate) fn post(&self, pieces: &[RowCopy], posted: &mut Posted) -> bool {
         if !self.able.load(Ordering::Acquire) {
             return false;
         }
@@ -265,7 +266,7 @@ impl Resident {
         Ok((function, lines, stream))
     }
 
-    fn post(&mut self, pieces: &[Piece], posted: &mut Posted) -> bool {
+    fn post(&mut self, pieces: &[RowCopy], posted: &mut Posted) -> bool {
         if !self.takes_commands() {
             return false;
         }

@@ -4,15 +4,15 @@ use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
 use crate::copier::{self, Posted};
-use crate::copy::{Direction, Within};
-use crate::driver::{Failure, Piece};
+use crate::copy::{Direction, RowCopy, Within};
+use crate::driver::Failure;
 use crate::order::After;
 
 /// The copier's part of one operation.
 #[derive(Default)]
 pub(super) struct ByCopier {
     posted: Posted,
-    pieces: Vec<Piece>,
+    pieces: Vec<RowCopy>,
 }
 
 impl Mechanism for ByCopier {

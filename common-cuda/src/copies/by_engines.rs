@@ -7,14 +7,14 @@ use super::gathered::Gathered;
 use super::landing::Landing;
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
-use crate::copy::Direction;
-use crate::driver::{Event, Failure, Piece};
+use crate::copy::{Direction, RowCopy};
+use crate::driver::{Event, Failure};
 use crate::order::destroy_event;
 
 /// The copy engines' part of one operation.
 #[derive(Default)]
 pub(super) struct ByEngines {
-    pieces: Vec<Piece>,
+    pieces: Vec<RowCopy>,
     /// The event is created at first use and kept for later operations.
     event: Option<Event>,
     state: State,

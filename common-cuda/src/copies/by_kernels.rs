@@ -1,12 +1,12 @@
 //! Copies by kernels that are launched for one operation: blocks, packing, and several plain copies at once.
 
-use super::gathered::{Blocks, Gathered};
+use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
-use super::stretch::PackedRange;
 use super::workspace::Workspace;
-use crate::copy::{Direction, Within};
-use crate::driver::{Failure, Piece};
+use crate::copy::{BlockCopy, Direction, RowCopy, Within};
+use crate::driver::Failure;
 use crate::kernels::{Jobs, Pieces, Strides, Work};
+use crate::memory::Packing;
 use crate::order::After;
 
 /// The kernels' part of one operation. Its copies are kept, so that copy engines can make them if the kernels find no
@@ -14,9 +14,9 @@ use crate::order::After;
 #[derive(Default)]
 pub(super) struct ByKernels {
     jobs: Jobs,
-    pieces: Vec<Piece>,
-    blocks: Vec<Blocks>,
-    stretches: Vec<PackedRange>,
+    pieces: Vec<RowCopy>,
+    blocks: Vec<BlockCopy>,
+    stretches: Vec<Packing>,
 }
 
 impl Mechanism for ByKernels {
@@ -66,12 +66,11 @@ impl ByKernels {
         let after = copies.after;
         let plain = copies.pieces.len();
         for blocks in copies.blocks.drain(..) {
-            let (dst, src) = ((blocks.dst.0, &blocks.dst.1), (blocks.src.0, &blocks.src.1));
-            let strides = if able { Strides::new(dst, src, blocks.len) } else { None };
+            let strides = if able { Strides::new(&blocks) } else { None };
             if self.run(workspace, after, strides.map(Work::Strided))? {
                 self.blocks.push(blocks);
             } else {
-                copies.pieces.extend(blocks.pieces());
+                copies.pieces.extend(blocks.rows());
             }
         }
         for stretch in copies.stretches.drain(..) {
@@ -81,7 +80,7 @@ impl ByKernels {
             } else if stretch.wants_kernel(copies.direction) {
                 return Err(Failure::NO_KERNEL);
             } else {
-                copies.pieces.extend(stretch.pieces());
+                copies.pieces.extend(stretch.rows());
             }
         }
         if able && plain != 0 && copies.pieces.len() == plain && suits_a_kernel(workspace, copies) {
@@ -105,12 +104,12 @@ impl ByKernels {
     /// uses the memory before the operation completes.
     fn put_back(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<(), Failure> {
         copies.pieces.append(&mut self.pieces);
-        copies.pieces.extend(self.blocks.iter().flat_map(Blocks::pieces));
+        copies.pieces.extend(self.blocks.iter().flat_map(BlockCopy::rows));
         for stretch in &self.stretches {
             if stretch.wants_kernel(copies.direction) {
                 copies.lost = true;
             } else {
-                copies.pieces.extend(stretch.pieces());
+                copies.pieces.extend(stretch.rows());
             }
         }
         let _scope = workspace.context.enter()?;

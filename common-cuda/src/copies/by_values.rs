@@ -13,8 +13,8 @@ use std::time::Instant;
 use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
-use crate::copy::Direction;
-use crate::driver::{Failure, Piece, Value};
+use crate::copy::{Direction, RowCopy};
+use crate::driver::{Failure, Value};
 use crate::location::MemoryClass;
 
 /// Most values of one copy.
@@ -105,7 +105,7 @@ impl Mechanism for ByValues {
 
 /// Returns the lengths of the values of a copy, in order, followed by zeroes. Returns `None` if the copy needs too many
 /// values or does not consist of aligned words.
-fn lengths(piece: &Piece, wide: bool) -> Option<[usize; MOST]> {
+fn lengths(piece: &RowCopy, wide: bool) -> Option<[usize; MOST]> {
     let mut lengths = [0; MOST];
     let (mut address, mut left) = (piece.dst as usize, piece.width);
     for len in &mut lengths {
@@ -124,7 +124,7 @@ fn lengths(piece: &Piece, wide: bool) -> Option<[usize; MOST]> {
 ///
 /// # Safety
 /// The source is valid and does not change meanwhile.
-unsafe fn values(piece: &Piece, wide: bool) -> Option<([Value; MOST + 1], usize)> {
+unsafe fn values(piece: &RowCopy, wide: bool) -> Option<([Value; MOST + 1], usize)> {
     let (mut values, mut count, mut at) = ([Value::default(); MOST + 1], 0, 0);
     for len in lengths(piece, wide)?.into_iter().take_while(|&len| len != 0) {
         let mut bytes = [0; 8];
@@ -142,8 +142,8 @@ unsafe fn values(piece: &Piece, wide: bool) -> Option<([Value; MOST + 1], usize)
 mod tests {
     use super::*;
 
-    fn piece(address: usize, src: &[u8], width: usize) -> Piece {
-        Piece::plain(std::ptr::without_provenance_mut(address), src.as_ptr(), width)
+    fn piece(address: usize, src: &[u8], width: usize) -> RowCopy {
+        RowCopy::run(std::ptr::without_provenance_mut(address), src.as_ptr(), width)
     }
 
     #[test]

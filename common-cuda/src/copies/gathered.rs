@@ -1,12 +1,11 @@
 //! Copies that were gathered for an operation and are not begun yet.
 
-use super::stretch::PackedRange;
 use super::workspace::Workspace;
-use crate::copy::{Direction, Within};
-use crate::driver::{Failure, Piece, Stream};
+use crate::copy::{BlockCopy, Direction, RowCopy, Within};
+use crate::driver::{Failure, Stream};
 use crate::location::Location;
+use crate::memory::Packing;
 use crate::order::After;
-use crate::strided::{Strided, rows};
 
 /// Copies that no mechanism has taken yet, and properties of the whole operation.
 pub(super) struct Gathered {
@@ -15,9 +14,9 @@ pub(super) struct Gathered {
     pub(super) direction: Direction,
     /// The work that the copies must follow.
     pub(super) after: After,
-    pub(super) pieces: Vec<Piece>,
-    pub(super) blocks: Vec<Blocks>,
-    pub(super) stretches: Vec<PackedRange>,
+    pub(super) pieces: Vec<RowCopy>,
+    pub(super) blocks: Vec<BlockCopy>,
+    pub(super) stretches: Vec<Packing>,
     /// Bytes of all copies that were gathered.
     pub(super) bytes: usize,
     /// The host's side of all pieces is page-locked.
@@ -55,34 +54,5 @@ impl Gathered {
         self.blocks.clear();
         self.stretches.clear();
         (self.bytes, self.page_locked, self.reachable, self.lost) = (0, false, None, false);
-    }
-}
-
-/// The first `len` bytes of blocks at regular distances to copy, which a kernel reaches.
-#[derive(Clone, Copy)]
-pub(super) struct Blocks {
-    pub(super) dst: (*mut u8, Strided),
-    pub(super) src: (*const u8, Strided),
-    pub(super) len: u64,
-}
-
-// SAFETY: as for `Piece`.
-unsafe impl Send for Blocks {}
-
-impl Blocks {
-    /// Returns the copies for copy engines.
-    pub(super) fn pieces(&self) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        rows(&self.dst.1, &self.src.1, self.len, |rows| {
-            pieces.push(Piece {
-                dst: self.dst.0.wrapping_offset(rows.to.0 as isize),
-                dst_pitch: rows.to.1,
-                src: self.src.0.wrapping_offset(rows.from.0 as isize),
-                src_pitch: rows.from.1,
-                width: rows.width,
-                rows: rows.rows,
-            });
-        });
-        pieces
     }
 }

@@ -6,10 +6,9 @@
 //! (section 2.4.3) recommends that processors see no smaller parts of a write, and x86 caches hold lines that devices
 //! write as a whole. Data that contains the random word is never seen to land. The driver is asked then.
 
+use crate::copy::RowCopy;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use std::time::Instant;
-
-use crate::driver::Piece;
 
 /// Most bytes of one operation that are polled. Polling more costs as much as it saves.
 const MOST: usize = 4096;
@@ -26,8 +25,8 @@ pub(super) struct Landing {
 
 impl Landing {
     /// Checks whether the destinations can be polled.
-    pub(super) fn suits(pieces: &[Piece]) -> bool {
-        let aligned = |piece: &Piece| piece.rows == 1 && (piece.dst as usize).is_multiple_of(WORD);
+    pub(super) fn suits(pieces: &[RowCopy]) -> bool {
+        let aligned = |piece: &RowCopy| piece.rows == 1 && (piece.dst as usize).is_multiple_of(WORD);
         pieces.iter().map(|piece| piece.width).sum::<usize>() <= MOST && pieces.iter().all(aligned)
     }
 
@@ -35,14 +34,14 @@ impl Landing {
     ///
     /// # Safety
     /// The destinations suit, are valid host memory, and are not accessed by others until the copies are issued.
-    pub(super) unsafe fn prepare(pieces: &[Piece]) -> Landing {
+    pub(super) unsafe fn prepare(pieces: &[RowCopy]) -> Landing {
         // SAFETY: the caller's promise.
         unsafe { Landing::prepare_with(pieces, word()) }
     }
 
     /// # Safety
     /// As [`prepare`](Self::prepare).
-    unsafe fn prepare_with(pieces: &[Piece], word: u32) -> Landing {
+    unsafe fn prepare_with(pieces: &[RowCopy], word: u32) -> Landing {
         for piece in pieces {
             for at in (0..piece.width).step_by(WORD) {
                 let len = WORD.min(piece.width - at);
@@ -59,7 +58,7 @@ impl Landing {
     ///
     /// # Safety
     /// The pieces are those that were prepared, and only the device has touched their destinations since.
-    pub(super) unsafe fn look(&mut self, pieces: &[Piece]) -> bool {
+    pub(super) unsafe fn look(&mut self, pieces: &[RowCopy]) -> bool {
         let (mut index, mut at) = self.landed;
         while let Some(piece) = pieces.get(index) {
             // SAFETY: the caller's promise, of as many bytes.
@@ -79,7 +78,7 @@ impl Landing {
     ///
     /// # Safety
     /// As `look`.
-    unsafe fn land(&self, piece: &Piece, from: usize) -> usize {
+    unsafe fn land(&self, piece: &RowCopy, from: usize) -> usize {
         let whole = piece.width - piece.width % WORD;
         for at in (from..whole).step_by(WORD) {
             // SAFETY: an aligned word of the piece.
@@ -114,9 +113,9 @@ mod tests {
 
     const WORD_OF_TEST: u32 = 0x1234_5678;
 
-    fn piece(memory: &mut [u32], width: usize) -> Piece {
+    fn piece(memory: &mut [u32], width: usize) -> RowCopy {
         let dst = memory.as_mut_ptr().cast::<u8>();
-        Piece { dst, dst_pitch: width, src: std::ptr::null(), src_pitch: width, width, rows: 1 }
+        RowCopy { dst, dst_pitch: width, src: std::ptr::null(), src_pitch: width, width, rows: 1 }
     }
 
     /// Lets bytes land in this order, a word at a time; answers after which of them all was seen.
@@ -168,9 +167,9 @@ mod tests {
         let mut memory = vec![0_u32; 2048];
         let good = piece(&mut memory, 100);
         assert!(Landing::suits(&[good, good]));
-        assert!(!Landing::suits(&[good, Piece { dst: good.dst.wrapping_add(2), ..good }]));
-        assert!(!Landing::suits(&[Piece { rows: 2, ..good }]));
-        assert!(!Landing::suits(&[good, Piece { width: MOST, ..good }]));
+        assert!(!Landing::suits(&[good, RowCopy { dst: good.dst.wrapping_add(2), ..good }]));
+        assert!(!Landing::suits(&[RowCopy { rows: 2, ..good }]));
+        assert!(!Landing::suits(&[good, RowCopy { width: MOST, ..good }]));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Copies in one context: gathered, then begun together, their end polled.
 //!
-//! An [`Operation`] offers its copies to each [`Mechanism`](mechanism::Mechanism) in turn: the CPU through a mapping,
+//! An [operation](operation::Operation) offers its copies to each [`Mechanism`](mechanism::Mechanism) in turn: the CPU through a mapping,
 //! the resident copier, kernels, values that the stream writes, copy engines. Each mechanism takes the copies that suit
 //! it. Copies that a mechanism cannot finish (a kernel finds no room) go to the copy engines, which take every copy.
 
+mod batch;
 mod by_copier;
 mod by_cpu;
 mod by_engines;
@@ -18,6 +19,7 @@ mod streams;
 mod stretch;
 mod workspace;
 
-pub(crate) use operation::{CopyQueue, Operation, Start};
+pub use batch::{Completion, CopyBatch};
+pub(crate) use operation::{CopyQueue, Start};
 pub(crate) use streams::issue;
 pub(crate) use workspace::Workspace;

@@ -1,4 +1,4 @@
-//! An operation: copies that are gathered, begun together, and over together.
+//! Operations: copies that are gathered, begun together, and over together.
 //!
 //! One box serves first as the batch, then as its completion. It then returns to its context's queue with its event, so
 //! that later operations allocate nothing.
@@ -8,22 +8,20 @@ use std::sync::atomic::Ordering::{AcqRel, Release};
 
 use parking_lot::Mutex;
 
+use super::batch::{Completion, CopyBatch};
 use super::by_copier::ByCopier;
 use super::by_cpu::ByCpu;
 use super::by_engines::ByEngines;
 use super::by_kernels::ByKernels;
 use super::by_values::ByValues;
-use super::gathered::{Blocks, Gathered};
+use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
-use super::stretch::PackedRange;
 use super::workspace::Workspace;
-use crate::copy::{Direction, Within};
-use crate::driver::{Failure, FailureKind, Piece};
+use crate::copy::Direction;
+use crate::driver::{Failure, FailureKind};
 use crate::error::DeviceError;
 use crate::location::Location;
-use crate::memory::Packing;
 use crate::order::After;
-use crate::strided::Strided;
 
 /// Makes copies in one context.
 pub(crate) struct CopyQueue {
@@ -54,7 +52,11 @@ impl CopyQueue {
     }
 
     /// Begins to gather copies.
-    pub(crate) fn operation(self: &Arc<Self>, start: Start) -> Box<Operation> {
+    pub(crate) fn batch(self: &Arc<Self>, start: Start) -> CopyBatch {
+        CopyBatch { operation: self.operation(start) }
+    }
+
+    fn operation(self: &Arc<Self>, start: Start) -> Box<Operation> {
         let idle = self.idle.lock().pop();
         let mut operation = idle.unwrap_or_else(|| Box::new(Operation::new(start)));
         let Start { at, direction, after } = start;
@@ -63,25 +65,23 @@ impl CopyQueue {
         operation
     }
 
-    /// Begins an operation without copies that completes with the present work of the default stream. Returns `None` if
-    /// that work is done.
-    pub(crate) fn after_default_stream(self: &Arc<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
+    /// Returns a completion that is done with the present work of the default stream.
+    pub(crate) fn after_default_stream(self: &Arc<Self>) -> Result<Completion, DeviceError> {
         let workspace = &self.workspace;
-        let idle = self.ask(|| {
+        self.ask(|| {
             // The stream is mostly idle, and then the query is cheaper than an event, which takes at least 1.5 us.
             if workspace.ask_default_stream()? != Some(false) {
-                return Ok(None);
+                return Ok(Completion::DONE);
             }
             let mut operation = self.operation(Start::NO_COPY);
             match operation.engines.follow_default_stream(workspace) {
-                Ok(true) => Ok(Some(operation)),
+                Ok(true) => Ok(Completion { operation: Some(operation) }),
                 answer => {
                     operation.rest();
-                    answer.map(|_| None)
+                    answer.map(|_| Completion::DONE)
                 }
             }
-        })?;
-        Ok(idle)
+        })
     }
 
     /// Checks whether the default stream is idle.
@@ -101,8 +101,7 @@ impl Drop for CopyQueue {
     fn drop(&mut self) {
         let Ok(_scope) = self.workspace.context.enter() else { return };
         for operation in self.idle.get_mut() {
-            operation.kernels.destroy(&self.workspace);
-            operation.engines.destroy(&self.workspace);
+            operation.destroy(&self.workspace);
         }
     }
 }
@@ -129,10 +128,10 @@ impl Workspace {
 }
 
 /// A batch of copies, first in the making, then under way.
-pub(crate) struct Operation {
+pub(super) struct Operation {
     /// `None` while the operation lies in its queue.
     queue: Option<Arc<CopyQueue>>,
-    copies: Gathered,
+    pub(super) copies: Gathered,
     cpu: ByCpu,
     copier: ByCopier,
     kernels: ByKernels,
@@ -168,52 +167,8 @@ impl Operation {
         }
     }
 
-    /// As [`CopyBatch::copy_2d`](crate::CopyBatch::copy_2d).
-    ///
-    /// # Safety
-    /// As for `CopyBatch::copy_2d`.
-    pub(crate) unsafe fn copy_2d(&mut self, dst: (*mut u8, usize), src: (*const u8, usize), width: usize, rows: usize) {
-        if width == 0 || rows == 0 {
-            return;
-        }
-        self.copies.bytes = self.copies.bytes.saturating_add(width.saturating_mul(rows));
-        let dense = dst.1 == width && src.1 == width;
-        let (width, rows) = if dense { (width * rows, 1) } else { (width, rows) };
-        self.copies.pieces.push(Piece { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
-    }
-
-    /// As [`CopyBatch::copy_strided`](crate::CopyBatch::copy_strided).
-    ///
-    /// # Safety
-    /// As for `CopyBatch::copy_strided`.
-    pub(crate) unsafe fn copy_strided(&mut self, dst: (*mut u8, &Strided), src: (*const u8, &Strided), len: u64) {
-        if len != 0 {
-            self.copies.bytes = self.copies.bytes.saturating_add(len as usize);
-            self.copies.blocks.push(Blocks { dst: (dst.0, *dst.1), src: (src.0, *src.1), len });
-        }
-    }
-
-    /// As [`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed).
-    ///
-    /// # Safety
-    /// As for `CopyBatch::copy_packed`.
-    pub(crate) unsafe fn copy_packed(&mut self, packing: &Packing<'_>) {
-        if packing.len != 0 {
-            self.copies.bytes = self.copies.bytes.saturating_add(packing.len as usize);
-            self.copies.stretches.push(PackedRange::new(packing));
-        }
-    }
-
-    pub(crate) fn page_locked(&mut self) {
-        self.copies.page_locked = true;
-    }
-
-    pub(crate) fn reachable(&mut self, within: Within) {
-        self.copies.reachable = Some(within);
-    }
-
     /// Begins the copies. Returns `None` if there were none, or they are done already.
-    pub(crate) fn finish(mut self: Box<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
+    pub(super) fn finish(mut self: Box<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
         let Some(queue) = self.queue.clone().filter(|_| !self.copies.is_empty()) else {
             self.rest();
             return Ok(None);
@@ -257,7 +212,7 @@ impl Operation {
     }
 
     /// Checks whether the operation is complete. Do not call it again after a result other than `Ok(false)`.
-    pub(crate) fn poll(&mut self) -> Result<bool, DeviceError> {
+    pub(super) fn poll(&mut self) -> Result<bool, DeviceError> {
         let Some(queue) = self.queue.clone() else { return Ok(true) };
         let workspace = &queue.workspace;
         let answer = match self.look(workspace) {
@@ -301,7 +256,7 @@ impl Operation {
     }
 
     /// Returns the completed operation to its queue, with its event.
-    pub(crate) fn rest(mut self: Box<Self>) {
+    pub(super) fn rest(mut self: Box<Self>) {
         self.copies.clear();
         for mechanism in self.mechanisms() {
             mechanism.clear();
@@ -311,6 +266,25 @@ impl Operation {
                 queue.workspace.under_way.fetch_sub(1, Release);
             }
             queue.idle.lock().push(self);
+        }
+    }
+}
+
+impl Operation {
+    /// Destroys the objects in the context, which is current.
+    fn destroy(&mut self, workspace: &Workspace) {
+        self.kernels.destroy(workspace);
+        self.engines.destroy(workspace);
+    }
+}
+
+impl Drop for Operation {
+    /// Destroys the objects of a batch that is dropped unfinished. None of its copies has begun.
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.take()
+            && let Ok(_scope) = queue.workspace.context.enter()
+        {
+            self.destroy(&queue.workspace);
         }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::context::Context;
-use crate::copy::Direction;
-use crate::driver::{Event, Failure, FailureKind, Piece, Priority, Stream};
+use crate::copy::{Direction, RowCopy};
+use crate::driver::{Event, Failure, FailureKind, Priority, Stream};
 
 /// One stream for each direction, so that copies of both overlap.
 pub(crate) struct CopyStreams {
@@ -134,7 +134,12 @@ impl CopyStreams {
     ///
     /// # Safety
     /// As [`Copies`](crate::driver::Copies), for every piece.
-    pub(super) unsafe fn issue(&self, direction: Direction, pieces: &[Piece], together: bool) -> Result<bool, Failure> {
+    pub(super) unsafe fn issue(
+        &self,
+        direction: Direction,
+        pieces: &[RowCopy],
+        together: bool,
+    ) -> Result<bool, Failure> {
         let (stream, driver) = (self.of(direction)?, self.context.driver);
         // SAFETY: the caller's promise.
         let one_by_one =
@@ -188,11 +193,11 @@ fn warn_of_fallback(context: u64) {
 /// As [`Copies`](crate::driver::Copies).
 pub(crate) unsafe fn issue(
     context: &Context,
-    piece: &Piece,
+    piece: &RowCopy,
     direction: Direction,
     stream: &Stream,
 ) -> Result<(), Failure> {
-    let &Piece { dst, dst_pitch, src, src_pitch, width, rows } = piece;
+    let &RowCopy { dst, dst_pitch, src, src_pitch, width, rows } = piece;
     if rows == 1 {
         // SAFETY: the caller's promise.
         return unsafe { context.driver.copy(dst, src, width, stream) };

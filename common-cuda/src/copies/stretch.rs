@@ -1,33 +1,11 @@
-//! A range of packed bytes that a kernel packs or unpacks, or that copy engines copy block by block.
+//! Ranges of packed bytes, for a kernel or for copy engines.
 
 use super::workspace::Workspace;
-use crate::copy::Direction;
-use crate::driver::Piece;
+use crate::copy::{Direction, RowCopy};
 use crate::kernels::Packed;
 use crate::memory::{Packing, Spread};
 
-/// The content of a [`Packing`], kept until its work is done.
-pub(super) struct PackedRange {
-    user: *mut u8,
-    /// Keeps the list, which the kernel reads.
-    spread: Spread,
-    position: u64,
-    packed: *mut u8,
-    len: u64,
-    unpack: bool,
-    by_engines: bool,
-}
-
-// SAFETY: the addresses are handed to the driver and never dereferenced here. The caller that added the stretch
-// promises that they stay valid, whatever thread uses them.
-unsafe impl Send for PackedRange {}
-
-impl PackedRange {
-    pub(super) fn new(packing: &Packing<'_>) -> PackedRange {
-        let Packing { user, spread, position, packed, len, unpack, by_engines } = *packing;
-        PackedRange { user, spread: spread.clone(), position, packed, len, unpack, by_engines }
-    }
-
+impl Packing {
     /// Checks whether only a kernel can do the work.
     pub(super) fn wants_kernel(&self, direction: Direction) -> bool {
         direction == Direction::DeviceToDevice && !self.by_engines
@@ -48,20 +26,19 @@ impl PackedRange {
                 None => on_device(list.entries())?,
             },
         };
-        let (blocks, bytes) = ((self.user as u64, &self.spread, entries), (self.position, self.len, packed));
-        Packed::new(blocks, bytes, self.unpack)
+        Packed::new(self, packed, entries)
     }
 
-    /// Returns the work for copy engines.
-    pub(super) fn pieces(&self) -> Vec<Piece> {
-        let mut pieces = Vec::new();
+    /// Returns the copies for copy engines, block by block.
+    pub(super) fn rows(&self) -> Vec<RowCopy> {
+        let mut copies = Vec::new();
         self.spread.rows(self.position, self.len, |rows| {
             let packed = (self.packed.wrapping_offset(rows.to.0 as isize), rows.to.1);
             let user = (self.user.wrapping_offset(rows.from.0 as isize), rows.from.1);
             let (dst, src) = if self.unpack { (user, packed) } else { (packed, user) };
             let (width, rows) = (rows.width, rows.rows);
-            pieces.push(Piece { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
+            copies.push(RowCopy { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
         });
-        pieces
+        copies
     }
 }

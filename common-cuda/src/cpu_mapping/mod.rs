@@ -32,8 +32,8 @@ use self::cache::{Cache, Entry};
 use self::dmabuf::DmaBuf;
 use self::self_test::{Outcome, self_test};
 use crate::context::Context;
-use crate::copy::Direction;
-use crate::driver::{Driver, Failure, Mapper, Piece, Refusal, View};
+use crate::copy::{Direction, RowCopy};
+use crate::driver::{Driver, Failure, Mapper, Refusal, View};
 use crate::location::DeviceIndex;
 use crate::order::DefaultStream;
 use crate::settings::Settings;
@@ -97,7 +97,7 @@ impl CpuMapping {
     /// destination or writes the source once `ready` has returned true.
     pub(crate) unsafe fn copy(
         &self,
-        piece: &Piece,
+        piece: &RowCopy,
         direction: Direction,
         ready: impl FnOnce() -> Result<bool, Failure>,
     ) -> Result<bool, Failure> {

@@ -1,8 +1,7 @@
 //! Copies between any two kinds of memory.
 
-use std::marker::PhantomData;
-
-use super::{CopyBatch, Devices};
+use super::Devices;
+use crate::copies::CopyBatch;
 use crate::copy::{Direction, Order};
 use crate::error::DeviceError;
 use crate::location::Location;
@@ -13,9 +12,9 @@ impl Devices {
     /// # Errors
     /// `at` is host memory, or its context is destroyed. [`CopyBatch::finish`] reports that the calling thread captures
     /// a graph; a message cannot be part of a graph.
-    pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch<'_>, DeviceError> {
+    pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch, DeviceError> {
         let platform = self.platform().ok_or_else(|| DeviceError::no_driver("batch", format!("{at:?}")))?;
-        Ok(CopyBatch { operation: platform.batch(at, direction, order)?, devices: PhantomData })
+        platform.batch(at, direction, order)
     }
 
     /// Copies `len` bytes between any two kinds of memory, after the default stream's work, and waits.
@@ -60,7 +59,7 @@ impl Devices {
     ) -> Result<(), DeviceError> {
         let mut batch = self.batch(at, direction, Order::AfterDefaultStream)?;
         // SAFETY: the caller's promise; the completion is waited for below.
-        unsafe { batch.copy(dst, src, len) }?;
+        unsafe { batch.copy(dst, src, len) };
         batch.finish()?.wait()
     }
 

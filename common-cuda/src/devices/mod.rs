@@ -1,6 +1,5 @@
 //! The handle through which every other crate reaches device memory.
 
-mod batch;
 mod buffer;
 mod copy;
 mod direct;
@@ -8,7 +7,6 @@ mod order;
 mod pools;
 mod scratch;
 
-pub use batch::{Completion, CopyBatch};
 pub use buffer::DeviceBuffer;
 pub use order::Moment;
 pub use scratch::Scratch;
@@ -217,7 +215,7 @@ impl Devices {
         self.platform().is_some_and(|platform| platform.kernels(at))
     }
 
-    /// Returns whether a kernel packs or unpacks ([`CopyBatch::copy_packed`]) between device memory at `at` and `len`
+    /// Returns whether a kernel packs or unpacks ([`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed)) between device memory at `at` and `len`
     /// bytes of host memory at `host` faster than copy engines with this `work`, and can run now. That requires that
     /// the host memory is registered ([`register_host`](Self::register_host)), and that no kernel of Cableway waits for
     /// room on the device.
@@ -233,7 +231,7 @@ impl Devices {
 
     /// Returns whether kernels in the context of device memory at `at` can now pack its blocks `spread` into other device
     /// memory, and unpack them: the kernels are loaded, none of them waits for room, and the device reaches the list.
-    /// [`CopyBatch::copy_packed`] in a batch between devices uses them.
+    /// [`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed) in a batch between devices uses them.
     pub fn packs_between(&self, at: &Location, spread: &Spread) -> bool {
         self.platform().is_some_and(|platform| platform.packs_between(at, spread))
     }

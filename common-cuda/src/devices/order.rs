@@ -1,6 +1,7 @@
 //! The order of messages after the program's default streams.
 
-use super::{Completion, Devices};
+use super::Devices;
+use crate::copies::Completion;
 use crate::error::DeviceError;
 use crate::location::Location;
 use crate::order;
@@ -18,7 +19,7 @@ impl Devices {
     /// The buffer's context is destroyed, or the calling thread captures a graph.
     pub fn default_stream(&self, at: &Location) -> Result<Completion, DeviceError> {
         match self.platform() {
-            Some(platform) if at.on_device() => Ok(Completion { operation: platform.default_stream(at)? }),
+            Some(platform) if at.on_device() => platform.default_stream(at),
             _ => Ok(Completion::DONE),
         }
     }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::Double;
-use crate::copy::Direction;
-use crate::driver::{Copies, Event, Failure, FailureKind, Piece, Priority, Stream, Streams};
+use crate::copy::{Direction, RowCopy};
+use crate::driver::{Copies, Event, Failure, FailureKind, Priority, Stream, Streams};
 
 /// The number of queries that an event answers with "not done".
 const PATIENCE: u32 = 1;
@@ -17,7 +17,7 @@ static DEFAULT: Stream = Stream::new(1);
 pub(super) struct Queue(VecDeque<Work>);
 
 enum Work {
-    Copy(Piece),
+    Copy(RowCopy),
     /// An event of this handle, and the number of its queries.
     Event(usize, u32),
 }
@@ -127,11 +127,11 @@ impl Streams for Double {
 
 impl Copies for Double {
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize, stream: &Stream) -> Result<(), Failure> {
-        self.push(stream, Work::Copy(Piece::plain(dst, src, len)));
+        self.push(stream, Work::Copy(RowCopy::run(dst, src, len)));
         Ok(())
     }
 
-    unsafe fn copy_rows(&self, piece: &Piece, _direction: Direction, stream: &Stream) -> Result<(), Failure> {
+    unsafe fn copy_rows(&self, piece: &RowCopy, _direction: Direction, stream: &Stream) -> Result<(), Failure> {
         self.push(stream, Work::Copy(*piece));
         Ok(())
     }

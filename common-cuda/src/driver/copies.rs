@@ -1,29 +1,7 @@
 //! Copies, and registered host memory.
 
 use super::{Failure, Stream};
-use crate::copy::Direction;
-
-/// Rows to copy; a plain copy is one row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    pub(crate) dst: *mut u8,
-    pub(crate) dst_pitch: usize,
-    pub(crate) src: *const u8,
-    pub(crate) src_pitch: usize,
-    pub(crate) width: usize,
-    pub(crate) rows: usize,
-}
-
-// SAFETY: a piece's addresses are handed to the driver, never dereferenced here; that they stay good is the promise of
-// the caller that added the piece, on any thread.
-unsafe impl Send for Piece {}
-
-impl Piece {
-    /// Describes a plain copy.
-    pub(crate) fn plain(dst: *mut u8, src: *const u8, len: usize) -> Piece {
-        Piece { dst, dst_pitch: len, src, src_pitch: len, width: len, rows: 1 }
-    }
-}
+use crate::copy::{Direction, RowCopy};
 
 /// Copies by the driver. For all of them the context is current. Until the stream has made the copy, both ranges stay
 /// valid, and no one writes the source or accesses the destination.
@@ -38,13 +16,13 @@ pub(crate) trait Copies {
     ///
     /// # Safety
     /// As above, for every row.
-    unsafe fn copy_rows(&self, piece: &Piece, direction: Direction, stream: &Stream) -> Result<(), Failure>;
+    unsafe fn copy_rows(&self, piece: &RowCopy, direction: Direction, stream: &Stream) -> Result<(), Failure>;
 
     /// Copies pieces of one row each by one call, in any order. After a failure some may be under way.
     ///
     /// # Safety
     /// As above, for every piece.
-    unsafe fn copy_together(&self, _pieces: &[Piece], _stream: &Stream) -> Result<(), Failure> {
+    unsafe fn copy_together(&self, _pieces: &[RowCopy], _stream: &Stream) -> Result<(), Failure> {
         Err(Failure::missing("copy_together"))
     }
 

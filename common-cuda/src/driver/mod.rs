@@ -31,7 +31,7 @@ mod sharing;
 mod streams;
 
 pub(crate) use contexts::{Contexts, Entered};
-pub(crate) use copies::{Copies, Piece};
+pub(crate) use copies::Copies;
 pub(crate) use devices::{DeviceInfo, Library, Limits};
 pub(crate) use discovery::Discovery;
 pub(crate) use failure::{Failure, FailureKind};

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use super::job::{Job, Name, THREADS};
 use super::packed::Packed;
+use crate::copy::BlockCopy;
 use crate::strided::{MAX_STRIDED_DIMENSIONS, Strided};
 
 /// The number of threads that copy a tile together, and the bytes of a tile.
@@ -78,8 +79,10 @@ impl Strides {
     };
 
     /// Describes the first `len` bytes of both sides. Returns `None` if a count exceeds the kernel's range.
-    pub(crate) fn new(to: (*mut u8, &Strided), from: (*const u8, &Strided), len: u64) -> Option<Strides> {
-        let (to, from) = ((to.0 as u64, to.1.simplified()), (from.0 as u64, from.1.simplified()));
+    pub(crate) fn new(copy: &BlockCopy) -> Option<Strides> {
+        let len = copy.len;
+        let to = (copy.dst as u64, copy.dst_blocks.simplified());
+        let from = (copy.src as u64, copy.src_blocks.simplified());
         let width = width(to, from, len);
         let side = |(address, side): (u64, Strided)| -> Option<Side> {
             let number = |count: u64| u32::try_from(count).ok();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::job::{Name, THREADS};
 use crate::copy::EngineWork;
 use crate::costs::DeviceCosts;
-use crate::memory::Spread;
+use crate::memory::{Packing, Spread};
 use crate::strided::MAX_STRIDED_DIMENSIONS;
 
 /// The largest element.
@@ -60,18 +60,15 @@ impl Packed {
         unpack: 0,
     };
 
-    /// Describes `len` packed bytes from `position` on, at the device address `packed`, with the list's entries at
-    /// `entries`. Returns `None` if a count exceeds the kernel's range.
-    pub(crate) fn new(
-        (user, spread, entries): (u64, &Spread, u64),
-        (position, len, packed): (u64, u64, u64),
-        unpack: bool,
-    ) -> Option<Packed> {
+    /// Describes `packing`, whose packed bytes have the device address `packed`, and the entries of whose list the
+    /// device address `entries`. Returns `None` if a count exceeds the kernel's range.
+    pub(crate) fn new(packing: &Packing, packed: u64, entries: u64) -> Option<Packed> {
         // The largest count of one thread within its part.
         const FURTHEST: u64 = 1 << 31;
-        let end = position.checked_add(len).filter(|_| len < FURTHEST)?;
-        let start = Packed { packed, first: position, end, unpack: unpack.into(), ..Packed::NOTHING };
-        let mut packing = match spread {
+        let (user, first) = (packing.user as u64, packing.position);
+        let end = first.checked_add(packing.len).filter(|_| packing.len < FURTHEST)?;
+        let start = Packed { packed, first, end, unpack: packing.unpack.into(), ..Packed::NOTHING };
+        let mut packed = match &packing.spread {
             Spread::Regular(strided) => {
                 let strided = strided.simplified();
                 let mut count = [1; MAX_STRIDED_DIMENSIONS];
@@ -97,8 +94,8 @@ impl Packed {
                 ..start
             },
         };
-        packing.width = packing.widest();
-        Some(packing)
+        packed.width = packed.widest();
+        Some(packed)
     }
 
     /// Returns the largest element that blocks, distances and the addresses of both sides allow, wherever the range
@@ -173,10 +170,14 @@ mod tests {
 
     #[test]
     fn every_byte_is_in_one_part() {
-        let run = Spread::Regular(crate::Strided { offset: 0, block: 8, dimensions: [(1 << 20, 32), (1, 0), (1, 0)] });
+        let strided = crate::Strided { offset: 0, block: 8, dimensions: [(1 << 20, 32), (1, 0), (1, 0)] };
+        let packing = |position, len| {
+            let (user, packed, spread) = (std::ptr::null_mut(), std::ptr::null_mut(), Spread::Regular(strided));
+            Packing { user, spread, position, packed, len, unpack: false, by_engines: true }
+        };
         for (position, len) in [(0, 1), (5, 70_000), (16, 4096), (15, 4097), (3, 1 << 20)] {
             for most in [1, 2, 132] {
-                let mut packed = Packed::new((0, &run, 0), (position, len, position), false).unwrap();
+                let mut packed = Packed::new(&packing(position, len), position, 0).unwrap();
                 assert_eq!(packed.width, 8);
                 let parts = u64::from(packed.divide(most));
                 assert!(parts <= most.into(), "{parts} of {most}");
@@ -186,7 +187,7 @@ mod tests {
                 assert!(packed.batch <= THREADS);
             }
         }
-        assert!(Packed::new((0, &run, 0), (0, 1 << 31, 0), false).is_none());
-        assert_eq!(Packed::new((0, &run, 0), (4, 100, 0), false).unwrap().width, 4, "the sides are not aligned alike");
+        assert!(Packed::new(&packing(0, 1 << 31), 0, 0).is_none());
+        assert_eq!(Packed::new(&packing(4, 100), 0, 0).unwrap().width, 4, "the sides are not aligned alike");
     }
 }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::halt::Halt;
 use crate::copies::Workspace;
+use crate::copy::RowCopy;
 use crate::costs::Known;
-use crate::driver::{Failure, FailureKind, Piece, Priority, Stream};
+use crate::driver::{Failure, FailureKind, Priority, Stream};
 use crate::kernels::{Jobs, Pieces, Work};
 use crate::location::DeviceIndex;
 
@@ -91,7 +92,7 @@ impl<'w> Bench<'w> {
     }
 
     /// Returns the shortest time that a kernel takes for copies.
-    pub(super) fn kernel(&self, times: usize, copies: &[Piece]) -> Result<Duration, NoFigure> {
+    pub(super) fn kernel(&self, times: usize, copies: &[RowCopy]) -> Result<Duration, NoFigure> {
         let Workspace { context, kernels, default_stream, .. } = self.workspace;
         // Loading waits for kernels that fill the device, and such a kernel may wait for a message.
         if !kernels.tried() && default_stream.is_quiet()? {

@@ -6,10 +6,9 @@ use std::time::Duration;
 use super::bench::{Bench, NoFigure};
 use super::halt::Halt;
 use crate::copies::{Workspace, issue};
-use crate::copy::Direction;
+use crate::copy::{Direction, RowCopy};
 use crate::costs::text::{self, Key};
 use crate::costs::{CopyCost, DeviceCosts, Known, PeerCosts};
-use crate::driver::Piece;
 use crate::location::DeviceIndex;
 
 /// The sizes of copies for the latency and for the rate.
@@ -89,14 +88,15 @@ impl Rows<'_, '_> {
         let address = || host.as_ref().map(|host| host.address).map_err(|ended| *ended);
         self.fill(&mut costs.to_host, || self.cost((address()?, self.own?), MANY_TO_HOST));
         self.fill(&mut costs.from_host, || self.cost((self.own?, address()?), MANY_TO_HOST));
-        let to_host = |pieces: &[Piece]| self.bench.fastest(FEW_TIMES, || self.issue(pieces, Direction::DeviceToHost));
+        let to_host =
+            |pieces: &[RowCopy]| self.bench.fastest(FEW_TIMES, || self.issue(pieces, Direction::DeviceToHost));
         self.fill(&mut costs.call, || {
             let pieces = pieces((address()?, self.own?), TOGETHER, FEW);
             each_more(to_host(&pieces[..1])?, to_host(&pieces)?)
         });
         self.fill(&mut costs.rows_per_second, || {
             let [one] = pieces((address()?, self.own?), 1, ROW)[..] else { return Err(NoFigure::NotNow) };
-            let rows = Piece { src_pitch: ROW_DISTANCE, rows: ROWS, ..one };
+            let rows = RowCopy { src_pitch: ROW_DISTANCE, rows: ROWS, ..one };
             let more = to_host(&[rows])?.saturating_sub(to_host(&[one])?);
             text::sane_rows((ROWS - 1) as f64 / more.as_secs_f64()).ok_or(NoFigure::Implausible)
         });
@@ -144,7 +144,7 @@ impl Rows<'_, '_> {
         indices.find(|(_, found)| *found == uuid).map(|(index, _)| index).ok_or(NoFigure::NotNow)
     }
 
-    fn issue(&self, pieces: &[Piece], direction: Direction) -> Result<(), crate::driver::Failure> {
+    fn issue(&self, pieces: &[RowCopy], direction: Direction) -> Result<(), crate::driver::Failure> {
         let (context, stream) = (&self.bench.workspace.context, self.bench.stream()?);
         // SAFETY: the bench owns memory of this size and keeps it until the stream is idle.
         pieces.iter().try_for_each(|piece| unsafe { issue(context, piece, direction, stream) })
@@ -162,10 +162,10 @@ impl Rows<'_, '_> {
 }
 
 /// Copies of the same size, adjacent on both sides.
-fn pieces((to, from): (u64, u64), count: usize, bytes: usize) -> Vec<Piece> {
+fn pieces((to, from): (u64, u64), count: usize, bytes: usize) -> Vec<RowCopy> {
     let piece = |index: usize| {
         let dst = std::ptr::with_exposed_provenance_mut(to as usize + index * bytes);
-        Piece::plain(dst, std::ptr::with_exposed_provenance(from as usize + index * bytes), bytes)
+        RowCopy::run(dst, std::ptr::with_exposed_provenance(from as usize + index * bytes), bytes)
     };
     (0..count).map(piece).collect()
 }

@@ -43,12 +43,12 @@ impl Spread {
 }
 
 /// A range of packed bytes that is moved between the user's device memory and other memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Packing<'s> {
+#[derive(Clone, Debug)]
+pub struct Packing {
     /// The base address of the blocks.
     pub user: *mut u8,
-    /// The message's blocks.
-    pub spread: &'s Spread,
+    /// The message's blocks. They keep the list, which a kernel reads.
+    pub spread: Spread,
     /// The first packed byte of the range. The message has at least `len` bytes from there on.
     pub position: u64,
     /// The packed bytes: in host memory, or on a device in a batch between devices.
@@ -60,6 +60,10 @@ pub struct Packing<'s> {
     /// True if copy engines may do the work block by block, with very many calls, if no kernel can.
     pub by_engines: bool,
 }
+
+// SAFETY: the addresses are for the driver and are never dereferenced here. The caller that adds the work promises that
+// they stay valid, on any thread.
+unsafe impl Send for Packing {}
 
 /// A list of blocks as kernels read it, in registered host memory. Clones share it.
 #[derive(Clone, Debug)]

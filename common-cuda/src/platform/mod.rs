@@ -20,7 +20,7 @@ use cableway_base::Parameters;
 
 use self::contexts::Contexts;
 use crate::context::Primaries;
-use crate::copies::{CopyQueue, Operation, Start};
+use crate::copies::{CopyBatch, CopyQueue, Start};
 use crate::copy::{Direction, Order};
 use crate::costs::{CostReport, Costs};
 use crate::cpu_mapping;
@@ -155,15 +155,10 @@ impl Platform {
     }
 
     /// Begins copies.
-    pub(crate) fn batch(
-        &self,
-        at: &Location,
-        direction: Direction,
-        order: Order,
-    ) -> Result<Box<Operation>, DeviceError> {
+    pub(crate) fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch, DeviceError> {
         let queue = self.queue(at)?;
         self.registrations.settle(&queue.workspace.context);
-        Ok(queue.operation(Start { at: *at, direction, after: self.order.of(order) }))
+        Ok(queue.batch(Start { at: *at, direction, after: self.order.of(order) }))
     }
 
     /// As [`Devices::scratch`](crate::Devices::scratch).

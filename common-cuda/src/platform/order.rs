@@ -1,17 +1,16 @@
 //! Messages' queries about the default stream.
 
 use super::Platform;
-use crate::copies::Operation;
+use crate::copies::Completion;
 use crate::error::DeviceError;
 use crate::location::Location;
 use crate::order;
 
 impl Platform {
-    /// Begins an operation that completes with the present work of the default stream of `at`. Returns `None` if that
-    /// work is done.
-    pub(crate) fn default_stream(&self, at: &Location) -> Result<Option<Box<Operation>>, DeviceError> {
+    /// As [`Devices::default_stream`](crate::Devices::default_stream).
+    pub(crate) fn default_stream(&self, at: &Location) -> Result<Completion, DeviceError> {
         if !self.order.is_ordered() {
-            return Ok(None);
+            return Ok(Completion::DONE);
         }
         self.queue_to_enter(at)?.after_default_stream()
     }

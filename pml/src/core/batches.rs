@@ -150,7 +150,7 @@ fn begin<T>(devices: &Devices, batch: &[Plain<T>]) -> Result<Completion, DeviceE
     for copy in batch {
         // SAFETY: the caller that added the copy promised that both ranges stay valid until its next step is dropped or
         // done. The completion is waited for before that.
-        unsafe { copies.copy(copy.to, copy.from, copy.len)? };
+        unsafe { copies.copy(copy.to, copy.from, copy.len) };
     }
     copies.finish()
 }

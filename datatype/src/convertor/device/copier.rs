@@ -1,6 +1,6 @@
 //! Single copies between a message in device memory and packed bytes in host memory.
 
-use cableway_common_cuda::{CopyBatch, DeviceError, Devices, Direction, Location, Order};
+use cableway_common_cuda::{CopyBatch, DeviceError, Devices, Direction, Location, Order, RowCopy};
 
 use super::plan::Copy;
 use crate::convertor::message::Message;
@@ -15,7 +15,7 @@ pub(super) struct Copier<'a> {
 
 impl<'a> Copier<'a> {
     /// Begins copies in one direction.
-    pub(super) fn batch(&self, direction: Direction, order: Order) -> Result<CopyBatch<'a>, DeviceError> {
+    pub(super) fn batch(&self, direction: Direction, order: Order) -> Result<CopyBatch, DeviceError> {
         self.devices.batch(self.location, direction, order)
     }
 
@@ -23,12 +23,13 @@ impl<'a> Copier<'a> {
     ///
     /// # Safety
     /// The copy's bytes on both sides are valid, the packed ones exclusively, until the batch's completion is done.
-    pub(super) unsafe fn pack(&self, batch: &mut CopyBatch<'_>, copy: &Copy) -> Result<(), DeviceError> {
-        let user = (self.message.at(copy.offset).cast_const(), copy.pitch as usize);
+    pub(super) unsafe fn pack(&self, batch: &mut CopyBatch, copy: &Copy) {
+        let (dst_pitch, src_pitch) = (copy.packed_pitch as usize, copy.pitch as usize);
+        let (src, width, rows) = (self.message.at(copy.offset), copy.width as usize, copy.rows as usize);
         // SAFETY: the caller's promise, for every row.
         unsafe {
-            let packed = (self.packed.add(copy.packed as usize), copy.packed_pitch as usize);
-            batch.copy_2d(packed, user, copy.width as usize, copy.rows as usize)
+            let dst = self.packed.add(copy.packed as usize);
+            batch.copy_rows(RowCopy { dst, dst_pitch, src, src_pitch, width, rows });
         }
     }
 
@@ -36,12 +37,13 @@ impl<'a> Copier<'a> {
     ///
     /// # Safety
     /// As [`pack`](Self::pack), with the message's bytes exclusively valid.
-    pub(super) unsafe fn unpack(&self, batch: &mut CopyBatch<'_>, copy: &Copy) -> Result<(), DeviceError> {
-        let user = (self.message.at(copy.offset), copy.pitch as usize);
+    pub(super) unsafe fn unpack(&self, batch: &mut CopyBatch, copy: &Copy) {
+        let (dst_pitch, src_pitch) = (copy.pitch as usize, copy.packed_pitch as usize);
+        let (dst, width, rows) = (self.message.at(copy.offset), copy.width as usize, copy.rows as usize);
         // SAFETY: the caller's promise, for every row.
         unsafe {
-            let packed = (self.packed.add(copy.packed as usize).cast_const(), copy.packed_pitch as usize);
-            batch.copy_2d(user, packed, copy.width as usize, copy.rows as usize)
+            let src = self.packed.add(copy.packed as usize);
+            batch.copy_rows(RowCopy { dst, dst_pitch, src, src_pitch, width, rows });
         }
     }
 }

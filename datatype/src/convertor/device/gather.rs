@@ -76,7 +76,7 @@ pub(super) unsafe fn pack(
     for cluster in &clusters {
         if cluster.is_single() {
             // SAFETY: the caller's promise.
-            unsafe { copier.pack(&mut round.batch, &copies[cluster.copies.start]) }?;
+            unsafe { copier.pack(&mut round.batch, &copies[cluster.copies.start]) };
             continue;
         }
         if round.used as u64 + cluster.len() > SCRATCH {
@@ -89,7 +89,7 @@ pub(super) unsafe fn pack(
         // the source may be read as the caller promises.
         unsafe {
             let to = memory.add(round.used);
-            round.batch.copy(to, copier.message.at(cluster.low), cluster.len() as usize)?;
+            round.batch.copy(to, copier.message.at(cluster.low), cluster.len() as usize);
         }
         round.landed.push((cluster, round.used));
         round.used += cluster.len() as usize;
@@ -103,14 +103,14 @@ pub(super) unsafe fn pack(
 }
 
 /// Clusters that are in the scratch memory together.
-struct Round<'d, 'p> {
-    batch: CopyBatch<'d>,
+struct Round<'p> {
+    batch: CopyBatch,
     used: usize,
     /// Each cluster and where in the scratch it is.
     landed: Vec<(&'p Cluster, usize)>,
 }
 
-impl Round<'_, '_> {
+impl Round<'_> {
     /// Waits for the copies and puts the blocks where they belong.
     ///
     /// # Safety

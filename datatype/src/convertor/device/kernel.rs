@@ -57,7 +57,7 @@ impl ByKernel {
         // SAFETY: the caller's promise.
         unsafe {
             let (position, unpack, by_engines) = (range.start, !PACK, true);
-            batch.copy_packed(&Packing { user, spread, position, packed, len, unpack, by_engines })?;
+            batch.copy_packed(Packing { user, spread: spread.clone(), position, packed, len, unpack, by_engines });
         }
         batch.finish().map(Some)
     }

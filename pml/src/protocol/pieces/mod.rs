@@ -158,11 +158,11 @@ fn begin_unpack(
     // The transfer waited for the default stream before the first request.
     let mut batch = cx.core.devices.batch(at, Direction::DeviceToDevice, Order::None)?;
     batch.reachable(Within::OneDevice);
-    let (user, spread, packed) = (pieces.user, &pieces.spread, pieces.lanes[lane].slot.region().address);
+    let (user, spread, packed) = (pieces.user, pieces.spread.clone(), pieces.lanes[lane].slot.region().address);
     let packing = Packing { user, spread, position, packed, len, unpack: true, by_engines: true };
     // SAFETY: the buffer and the slot belong to the transfer until it is settled, which waits for the copy. Both lie on
     // the context's device, and no two blocks of a receive's buffer overlap.
-    unsafe { batch.copy_packed(&packing) }?;
+    unsafe { batch.copy_packed(packing) };
     batch.finish()
 }
 

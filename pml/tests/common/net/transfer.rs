@@ -1,7 +1,7 @@
 //! Carries out one-sided operations.
 
 use cableway_btl::{Error, Region};
-use cableway_common_cuda::{Completion, Direction, Order, Packing, Spread, Strided, Within};
+use cableway_common_cuda::{BlockCopy, Completion, Direction, Order, Packing, Spread, Strided, Within};
 
 use super::Net;
 
@@ -38,9 +38,9 @@ impl Net {
                 let (position, user, packed, unpack) = (*position, user.address, packed.address, *unpack);
                 // SAFETY: as above, for every block.
                 unsafe {
-                    batch.copy_packed(&Packing { user, spread, position, packed, len, unpack, by_engines: false })
+                    let spread = spread.clone();
+                    batch.copy_packed(Packing { user, spread, position, packed, len, unpack, by_engines: false });
                 }
-                .unwrap();
                 if let Err(error) = batch.finish().and_then(Completion::wait) {
                     assert!(error.wants_kernel(), "{error}");
                     let reason = error.to_string();
@@ -50,8 +50,9 @@ impl Net {
             Copying::Strided { to: into, from: out_of, len } => {
                 let local = if to.location.on_device() { to } else { from };
                 let mut batch = self.devices.batch(&local.location, Direction::DeviceToDevice, local.order).unwrap();
+                let (dst, src, len) = (to.address, from.address.cast_const(), *len);
                 // SAFETY: as above.
-                unsafe { batch.copy_strided((to.address, into), (from.address.cast_const(), out_of), *len) }.unwrap();
+                unsafe { batch.copy_blocks(BlockCopy { dst, dst_blocks: *into, src, src_blocks: *out_of, len }) };
                 batch.finish().unwrap().wait().unwrap();
             }
             Copying::Revoked => {

@@ -1,89 +1,69 @@
 //! Batches of copies by a device, with one completion for the whole batch.
 
 use std::fmt;
-use std::marker::PhantomData;
 
-use super::Devices;
-use crate::copies::Operation;
-use crate::copy::Within;
+use super::operation::Operation;
+use crate::copy::{BlockCopy, RowCopy, Within};
 use crate::error::DeviceError;
 use crate::memory::Packing;
-use crate::strided::Strided;
 
 /// Several copies that complete together. Created by [`Devices::batch`](crate::Devices::batch).
 ///
-/// Copies may start at once and in any order. No copy is reported as done before the whole batch is. If a driver
-/// accepts copies only together, they start when the batch is finished. Dropping an unfinished batch waits for copies
-/// that have begun; no others start.
-pub struct CopyBatch<'d> {
+/// Copies start when the batch is finished, in any order. No copy is reported as done before the whole batch is.
+/// Dropping an unfinished batch starts none.
+pub struct CopyBatch {
     pub(super) operation: Box<Operation>,
-    pub(super) devices: PhantomData<&'d Devices>,
 }
 
-impl CopyBatch<'_> {
+impl CopyBatch {
     /// Adds a copy of `len` bytes.
     ///
     /// # Safety
     /// Both ranges stay allocated until the completion is done. Until then, no one writes the source or accesses the
     /// destination.
-    ///
-    /// # Errors
-    /// The driver refused. Earlier copies may still run, so the batch must still be finished or dropped.
-    pub unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
+    pub unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.operation.copy_2d((dst, len), (src, len), len, 1) };
-        Ok(())
+        unsafe { self.copy_rows(RowCopy::run(dst, src, len)) };
     }
 
-    /// Adds a copy of `rows` rows of `width` bytes; a side is its address and the distance between its rows.
+    /// Adds a copy of rows.
     ///
     /// # Safety
     /// As [`copy`](Self::copy), for every row.
-    ///
-    /// # Errors
-    /// As there.
-    pub unsafe fn copy_2d(
-        &mut self,
-        dst: (*mut u8, usize),
-        src: (*const u8, usize),
-        width: usize,
-        rows: usize,
-    ) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.operation.copy_2d(dst, src, width, rows) };
-        Ok(())
+    pub unsafe fn copy_rows(&mut self, copy: RowCopy) {
+        let bytes = copy.width.saturating_mul(copy.rows);
+        if bytes == 0 {
+            return;
+        }
+        let copies = &mut self.operation.copies;
+        copies.bytes = copies.bytes.saturating_add(bytes);
+        let dense = copy.dst_pitch == copy.width && copy.src_pitch == copy.width;
+        copies.pieces.push(if dense { RowCopy { width: bytes, rows: 1, ..copy } } else { copy });
     }
 
     /// Declares that the host's side of all copies is page-locked, as registered memory is, so that the driver can take
     /// them together. A wrong declaration only costs speed.
     pub fn page_locked(&mut self) {
-        self.operation.page_locked();
+        self.operation.copies.page_locked = true;
     }
 
     /// Declares that kernels in the batch's context can access all memory of its copies: it lies on the context's
     /// device, or [`Imports`](crate::Imports) mapped it there. Then kernels may make the copies if that is faster.
     pub fn reachable(&mut self, within: Within) {
-        self.operation.reachable(within);
+        self.operation.copies.reachable = Some(within);
     }
 
-    /// Adds a copy of `len` bytes in blocks at regular distances, in packing order on both sides. A side is the address
-    /// that its blocks are relative to, and the blocks, which have at least `len` bytes. Kernels in the batch's context
-    /// can access both sides, as for [`reachable`](Self::reachable).
+    /// Adds a copy of blocks at regular distances. Kernels in the batch's context can access both sides, as for
+    /// [`reachable`](Self::reachable).
     ///
     /// # Safety
     /// As [`copy`](Self::copy), for every block; no two blocks of the destination have a byte in common.
-    ///
-    /// # Errors
-    /// As there.
-    pub unsafe fn copy_strided(
-        &mut self,
-        dst: (*mut u8, &Strided),
-        src: (*const u8, &Strided),
-        len: u64,
-    ) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.operation.copy_strided(dst, src, len) };
-        Ok(())
+    pub unsafe fn copy_blocks(&mut self, copy: BlockCopy) {
+        if copy.len != 0 {
+            let copies = &mut self.operation.copies;
+            copies.bytes = copies.bytes.saturating_add(copy.len as usize);
+            copies.blocks.push(copy);
+        }
     }
 
     /// Adds a range of packed bytes to pack (in a batch from device to host), to unpack (from host to device), or
@@ -96,13 +76,12 @@ impl CopyBatch<'_> {
     /// As [`copy`](Self::copy), for every block of the range. If unpacked, no two blocks have a byte in common. All
     /// blocks of the message lie in one allocation of the context's device. Between devices, kernels in the batch's
     /// context can access the packed bytes, as for [`reachable`](Self::reachable).
-    ///
-    /// # Errors
-    /// As there.
-    pub unsafe fn copy_packed(&mut self, packing: &Packing<'_>) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.operation.copy_packed(packing) };
-        Ok(())
+    pub unsafe fn copy_packed(&mut self, packing: Packing) {
+        if packing.len != 0 {
+            let copies = &mut self.operation.copies;
+            copies.bytes = copies.bytes.saturating_add(packing.len as usize);
+            copies.stretches.push(packing);
+        }
     }
 
     /// Finishes the batch.
