@@ -45,6 +45,25 @@ fn several_copies_complete_together() {
 }
 
 #[test]
+fn a_dropped_batch_destroys_its_event() {
+    let test = "a_dropped_batch_destroys_its_event";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    isolated(test, &[], || {
+        let (app, devices) = (app(), devices());
+        let source = buffer(&devices, BufferKind::Device, 64);
+        let mut got = [0_u8; 64];
+        // SAFETY: both outlive the completion.
+        unsafe { download(&devices, &source.location(), got.as_mut_ptr(), source.as_device_ptr(), 64) }.wait().unwrap();
+        let destroyed = || app.calls(c"cuEventDestroy").unwrap();
+        let before = destroyed();
+        drop(devices.batch(&source.location(), Direction::DeviceToHost, Order::None).unwrap());
+        assert_eq!(destroyed() - before, 1);
+    });
+}
+
+#[test]
 fn the_end_of_a_batch_implies_the_end_of_earlier_ones() {
     const LEN: usize = 1000;
     isolated("the_end_of_a_batch_implies_the_end_of_earlier_ones", &[], || {

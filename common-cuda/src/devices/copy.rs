@@ -1,7 +1,7 @@
 //! Copies between any two kinds of memory.
 
 use super::Devices;
-use crate::copies::CopyBatch;
+use crate::copies::{CopyBatch, Start};
 use crate::copy::{Direction, Order};
 use crate::error::DeviceError;
 use crate::location::Location;
@@ -13,8 +13,10 @@ impl Devices {
     /// `at` is host memory, or its context is destroyed. [`CopyBatch::finish`] reports that the calling thread captures
     /// a graph; a message cannot be part of a graph.
     pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch, DeviceError> {
-        let platform = self.platform().ok_or_else(|| DeviceError::no_driver("batch", format!("{at:?}")))?;
-        platform.batch(at, direction, order)
+        let platform = self.need("batch", || format!("{at:?}"))?;
+        let queue = platform.queue(at)?;
+        platform.registrations.settle(&queue.workspace.context);
+        Ok(queue.batch(Start { at: *at, direction, after: platform.order.of(order) }))
     }
 
     /// Copies `len` bytes between any two kinds of memory, after the default stream's work, and waits.

@@ -29,7 +29,8 @@ impl Devices {
     /// There is no driver, or no such device.
     pub fn direct_support(&self, device: DeviceIndex) -> Result<DirectSupport, DeviceError> {
         let object = || format!("device {}", device.0);
-        self.platform().ok_or_else(|| DeviceError::no_driver("direct_support", object()))?.direct_support(device)
+        let driver = self.driver("direct_support", object)?;
+        driver.direct_support(device).map_err(|failure| driver.error(failure, object()))
     }
 
     /// Exports a dma-buf of `len` bytes at `address`, device memory that was located at `at`. Both numbers are
@@ -39,14 +40,14 @@ impl Devices {
     /// # Errors
     /// The driver refused.
     pub fn dma_buf(&self, at: &Location, address: usize, len: usize) -> Result<OwnedFd, DeviceError> {
-        let platform = self.platform().ok_or_else(|| DeviceError::no_driver("dma_buf", format!("{at:?}")))?;
-        platform.dma_buf(at, address as u64, len)
+        let object = || format!("{len} bytes of device memory at {address:#x}");
+        self.need("dma_buf", object)?.within(at, object, |driver| driver.dma_buf(address as u64, len))
     }
 
     /// Checks whether the driver lends the allocation around `address` to other drivers. Returns `None` if it does not
     /// say.
     pub fn direct_capable(&self, address: *const u8) -> Option<bool> {
-        self.platform()?.direct_capable(address)
+        self.platform()?.driver()?.direct_capable(address as u64)
     }
 
     /// Waits until every device sees the data that a NIC has written into memory of the context of `at`. The CPU has
@@ -55,7 +56,8 @@ impl Devices {
     /// # Errors
     /// The context is destroyed.
     pub fn flush_remote_writes(&self, at: &Location) -> Result<(), DeviceError> {
-        self.platform().map_or(Ok(()), |platform| platform.flush_remote_writes(at))
+        let object = || "writes by other devices".to_owned();
+        self.platform().map_or(Ok(()), |platform| platform.within(at, object, |driver| driver.flush_remote_writes()))
     }
 
     /// Makes the driver's synchronous operations on the allocation around `address` complete before they return, which
@@ -63,6 +65,8 @@ impl Devices {
     /// # Errors
     /// The driver does not support this for the memory.
     pub fn synchronise_operations(&self, at: &Location, address: *const u8) -> Result<(), DeviceError> {
-        self.platform().map_or(Ok(()), |platform| platform.synchronise_operations(at, address))
+        let object = || format!("the allocation around {address:p}");
+        let Some(platform) = self.platform() else { return Ok(()) };
+        platform.within(at, object, |driver| driver.synchronise_operations(address as u64))
     }
 }

@@ -3,6 +3,8 @@
 mod buffer;
 mod copy;
 mod direct;
+mod facts;
+mod kernels;
 mod order;
 mod pools;
 mod scratch;
@@ -17,14 +19,12 @@ use std::sync::{Arc, OnceLock};
 
 use cableway_base::Parameters;
 
-use crate::copy::EngineWork;
-use crate::costs::{CostReport, Costs};
+use crate::driver::Driver;
 use crate::error::DeviceError;
-use crate::facts::Facts;
 use crate::host_ranges;
-use crate::location::{DeviceIndex, Location};
+use crate::location::Location;
 use crate::mapping_counts::MappingCounts;
-use crate::memory::{HostPool, Spread};
+use crate::memory::HostPool;
 use crate::platform::Platform;
 
 /// The environment variable that names the folder of the driver library, as Open MPI's `--with-cuda-libdir` does.
@@ -64,7 +64,7 @@ impl Devices {
     /// Creates the devices of a platform.
     #[cfg(any(feature = "cuda", feature = "double", test))]
     pub(crate) fn of(platform: Platform) -> Self {
-        let expected = platform.expected();
+        let expected = platform.discovery.expected();
         Devices { state: Arc::new(State { platform: Some(platform), ..State::default() }), expected }
     }
 
@@ -110,7 +110,7 @@ impl Devices {
 
     /// Checks whether a driver is in the process at present. True does not mean that it is initialised or has devices.
     pub fn present(&self) -> bool {
-        self.platform().is_some_and(|platform| platform.present())
+        self.platform().and_then(Platform::driver).is_some()
     }
 
     /// Loads the driver by the loader's own search, if it is not loaded yet, and initialises it. Only programs that use
@@ -120,58 +120,7 @@ impl Devices {
     /// # Errors
     /// There is no driver, or it has no device.
     pub fn initialise(&self) -> Result<(), DeviceError> {
-        match self.platform() {
-            Some(platform) => platform.initialise(),
-            None => Err(DeviceError::no_driver("initialise", "the driver")),
-        }
-    }
-
-    /// Returns the facts about the driver and its devices. Call [`initialise`](Self::initialise) first.
-    ///
-    /// # Errors
-    /// There is no driver, it is not initialised, or it fails to answer.
-    pub fn facts(&self) -> Result<Facts, DeviceError> {
-        match self.platform() {
-            Some(platform) => platform.facts(),
-            None => Err(DeviceError::no_driver("facts", "the driver")),
-        }
-    }
-
-    /// Returns the identity of a device, which is the same in all processes and containers. A MIG instance has its own.
-    ///
-    /// # Errors
-    /// There is no such device, or the driver is older than 11.4.
-    pub fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {
-        match self.platform() {
-            Some(platform) => platform.uuid(device),
-            None => Err(DeviceError::no_driver("uuid", format!("device {}", device.0))),
-        }
-    }
-
-    /// Returns the known costs of copies by devices. When a context of a device is first seen, a file is read, or a
-    /// measurement begins.
-    pub fn costs(&self) -> Arc<Costs> {
-        self.platform().map(|platform| platform.costs().clone()).unwrap_or_default()
-    }
-
-    /// Reports the known costs of each device, and their source. Before that, it measures and stores the unknown costs
-    /// of the devices in `measure`, and creates their contexts if necessary. Call [`initialise`](Self::initialise)
-    /// first.
-    ///
-    /// # Errors
-    /// There is no driver, or a device has no memory for a context.
-    pub fn report_costs(&self, measure: &[DeviceIndex]) -> Result<Vec<CostReport>, DeviceError> {
-        match self.platform() {
-            Some(platform) => platform.report_costs(measure),
-            None => Err(DeviceError::no_driver("report_costs", "the driver")),
-        }
-    }
-
-    /// Stops measurements, for a program that is about to end. No measurement starts after that.
-    pub fn stop_measuring(&self) {
-        if let Some(platform) = self.platform() {
-            platform.stop_measuring();
-        }
+        self.need("initialise", || "the driver")?.discovery.initialise()
     }
 
     /// Returns the location of `len` bytes at `address`. A zero-length buffer is host memory and never queried.
@@ -184,7 +133,9 @@ impl Devices {
 
     fn look_up(&self, address: *const u8, len: usize) -> Location {
         match self.platform() {
-            Some(platform) if len != 0 && !platform.is_absent() && !host_ranges::certain(address as usize, len) => {
+            Some(platform)
+                if len != 0 && !platform.discovery.is_absent() && !host_ranges::certain(address as usize, len) =>
+            {
                 platform.classify(address)
             }
             _ => Location::HOST,
@@ -209,41 +160,30 @@ impl Devices {
         })
     }
 
-    /// Checks whether kernels make copies in the context of the device memory at `at` at present. This call, like any
-    /// copy, loads them if the default stream is idle.
-    pub fn kernels(&self, at: &Location) -> bool {
-        self.platform().is_some_and(|platform| platform.kernels(at))
-    }
-
-    /// Returns whether a kernel packs or unpacks ([`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed)) between device memory at `at` and `len`
-    /// bytes of host memory at `host` faster than copy engines with this `work`, and can run now. That requires that
-    /// the host memory is registered ([`register_host`](Self::register_host)), and that no kernel of Cableway waits for
-    /// room on the device.
-    pub fn kernel_packs(&self, at: &Location, host: *const u8, len: usize, work: EngineWork) -> bool {
-        self.platform().is_some_and(|platform| platform.kernel_packs(at, host, len, work))
-    }
-
-    /// Returns whether kernels in the context of `at` may read and write the device memory at `address`. A copy engine
-    /// would refuse an invalid access; a kernel would destroy the program's context.
-    pub fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
-        self.platform().is_some_and(|platform| platform.kernel_reaches(at, address))
-    }
-
-    /// Returns whether kernels in the context of device memory at `at` can now pack its blocks `spread` into other device
-    /// memory, and unpack them: the kernels are loaded, none of them waits for room, and the device reaches the list.
-    /// [`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed) in a batch between devices uses them.
-    pub fn packs_between(&self, at: &Location, spread: &Spread) -> bool {
-        self.platform().is_some_and(|platform| platform.packs_between(at, spread))
-    }
-
     /// Returns the counts of mappings of peers' memory.
     pub fn mappings(&self) -> &MappingCounts {
         &self.state.mappings
     }
 
+    /// Returns the platform of the devices. Only this method chooses a vendor. For a second one it needs a list, and a
+    /// location or a device to choose by.
     #[inline]
     pub(crate) fn platform(&self) -> Option<&Platform> {
         self.state.platform.as_ref()
+    }
+
+    /// Returns the platform, for calls that need one.
+    fn need<S: Into<String>>(&self, call: &'static str, object: impl FnOnce() -> S) -> Result<&Platform, DeviceError> {
+        self.platform().ok_or_else(|| DeviceError::no_driver(call, object()))
+    }
+
+    /// Returns the driver, for calls that need one.
+    fn driver<S: Into<String>>(
+        &self,
+        call: &'static str,
+        object: impl FnOnce() -> S,
+    ) -> Result<&'static dyn Driver, DeviceError> {
+        self.platform().and_then(Platform::driver).ok_or_else(|| DeviceError::no_driver(call, object()))
     }
 }
 

@@ -1,10 +1,13 @@
 //! The order of messages after the program's default streams.
 
+use std::sync::Arc;
+
 use super::Devices;
-use crate::copies::Completion;
+use crate::copies::{Completion, CopyQueue};
 use crate::error::DeviceError;
 use crate::location::Location;
 use crate::order;
+use crate::platform::Platform;
 
 /// A point in time, as [`Devices::settled_since`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,10 +21,7 @@ impl Devices {
     /// # Errors
     /// The buffer's context is destroyed, or the calling thread captures a graph.
     pub fn default_stream(&self, at: &Location) -> Result<Completion, DeviceError> {
-        match self.platform() {
-            Some(platform) if at.on_device() => platform.default_stream(at),
-            _ => Ok(Completion::DONE),
-        }
+        self.ordering(at).map_or(Ok(Completion::DONE), |platform| platform.queue_to_enter(at)?.after_default_stream())
     }
 
     /// Returns the present moment. Store it with an operation that begins.
@@ -32,7 +32,16 @@ impl Devices {
     /// Checks whether the work that the default stream of the buffer at `at` had at a moment is known to be done. Then
     /// nothing needs to wait for it ([`Order::None`](crate::Order::None)). Makes no driver call.
     pub fn settled_since(&self, at: &Location, moment: Moment) -> bool {
-        self.platform().is_none_or(|platform| platform.settled_since(at, moment.0))
+        let Some(platform) = self.platform().filter(|platform| platform.order.is_ordered()) else { return true };
+        // Nothing is known about a destroyed context. The next copy detects its end.
+        let known = |queue: Arc<CopyQueue>| queue.workspace.default_stream.settled_since(moment.0);
+        match at.context {
+            0 => platform.queue(at).is_ok_and(known),
+            id => platform.contexts().is_some_and(|contexts| {
+                order::settled_since(contexts.settled(), id, moment.0)
+                    .unwrap_or_else(|| contexts.by_id(id).is_some_and(known))
+            }),
+        }
     }
 
     /// Asks the driver whether that stream is idle. [`settled_since`](Self::settled_since) uses the answer. Takes more
@@ -41,9 +50,11 @@ impl Devices {
     /// # Errors
     /// As [`default_stream`](Self::default_stream).
     pub fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
-        match self.platform() {
-            Some(platform) if at.on_device() => platform.ask_default_stream(at),
-            _ => Ok(true),
-        }
+        self.ordering(at).map_or(Ok(true), |platform| platform.queue_to_enter(at)?.default_stream_is_idle())
+    }
+
+    /// Returns the platform of device memory whose default stream comes first.
+    fn ordering(&self, at: &Location) -> Option<&Platform> {
+        self.platform().filter(|platform| at.on_device() && platform.order.is_ordered())
     }
 }

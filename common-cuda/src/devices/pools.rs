@@ -15,7 +15,8 @@ impl Devices {
     }
 
     fn registrar(&self) -> Registrar {
-        Registrar::new(self.platform().and_then(|platform| platform.registrations()).into_iter().collect())
+        let allowed = self.platform().filter(|platform| platform.register_host);
+        Registrar::new(allowed.map(|platform| platform.registrations.clone()).into_iter().collect())
     }
 
     /// Memory for lists of blocks, which kernels reach.

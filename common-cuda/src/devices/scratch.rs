@@ -22,7 +22,11 @@ impl Devices {
     /// The context is destroyed, or memory is exhausted.
     pub fn scratch(&self, at: &Location, len: usize) -> Result<Option<Scratch>, DeviceError> {
         let Some(platform) = self.platform() else { return Ok(None) };
-        let Some(inner) = platform.scratch(at, len)? else { return Ok(None) };
+        let queue = platform.queue(at)?;
+        let (context, default_stream) = (&queue.workspace.context, &queue.workspace.default_stream);
+        let made = ScratchMemory::allocate(context, default_stream, len);
+        let refused = |failure| context.driver.error(failure, format!("{len} bytes of scratch memory"));
+        let Some(inner) = made.map_err(refused)? else { return Ok(None) };
         let location = self.classify(inner.address(), len);
         Ok(Some(Scratch { inner, location }))
     }

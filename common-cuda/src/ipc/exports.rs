@@ -136,7 +136,9 @@ impl Exports {
         }
         let mut given = Vec::with_capacity(pieces.len());
         for Piece { base, len, buffer_id } in pieces {
-            match platform.descriptor(&at, &Exported { base, len, buffer_id, ..exported }) {
+            let object = || format!("{len} bytes of virtual memory management at {base:#x}");
+            let exported = Exported { base, len, buffer_id, ..exported };
+            match platform.within(&at, object, |driver| driver.descriptor(&exported)) {
                 Ok(Some(descriptor)) => given.push(PieceDescriptor { descriptor, len }),
                 Ok(None) => return Answer::Gone,
                 Err(error) => {
@@ -183,7 +185,7 @@ impl Known {
     /// Exports an allocation. Returns `None` for memory of a kind that has no export.
     #[cold]
     fn new(platform: &Platform, at: &Location, address: *const u8, buffer_id: u64) -> Option<Known> {
-        let exported = match platform.export(at, address, buffer_id) {
+        let exported = match export(platform, at, address, buffer_id) {
             Ok(exported) => Some(exported),
             Err(NoExport::Kind) => {
                 say_once("cuda/ipc/kind", || {
@@ -281,4 +283,18 @@ impl std::fmt::Debug for Exports {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exports").field("known", &self.state.lock().known.len()).finish()
     }
+}
+
+/// Exports the allocation of this id around an address. For pool memory, the export has the driver's handle of the pool
+/// instead of the pool's number. The driver may reuse that handle for other pools.
+pub(super) fn export(
+    platform: &Platform,
+    at: &Location,
+    address: *const u8,
+    buffer_id: u64,
+) -> Result<Exported, NoExport> {
+    let device = at.device.ok_or(NoExport::Kind)?;
+    let object = || format!("the allocation around {address:p} on device {}", device.0);
+    let exported = platform.within(at, object, |driver| driver.export(device, address as u64, buffer_id));
+    exported.map_err(NoExport::Refused)?.ok_or(NoExport::Kind)
 }

@@ -14,6 +14,7 @@ use crate::devices::Devices;
 use crate::error::DeviceError;
 use crate::exported::{ExportKind, Exported, PieceDescriptor};
 use crate::location::Location;
+use crate::platform::Mapping;
 
 /// The number of consecutive failures after which no more memory of a kind is mapped from a peer.
 const PATIENCE: u32 = 4;
@@ -217,7 +218,8 @@ impl Imports {
     fn open_now(&self, key: Key, exported: &Exported, into: &Location, given: &[PieceDescriptor]) -> Reach {
         let Some(platform) = self.devices.platform() else { return Reach::Refused };
         let begun = Instant::now();
-        let opened = platform.import(exported, given, into);
+        let queue = platform.queue(into);
+        let opened = queue.and_then(|queue| Mapping::open(queue.workspace.context.clone(), exported, given));
         let peer = key.peer;
         let mut state = self.state.lock();
         let (found, reach) = match opened {

@@ -43,7 +43,8 @@ impl State {
         if let Some((&number, _)) = self.pools.iter().find(|(_, pool)| pool.handle == handle) {
             return Some(number);
         }
-        let descriptor = match platform.pool_descriptor(at, handle) {
+        let object = || format!("the memory pool {handle:#x}");
+        let descriptor = match platform.within(at, object, |driver| driver.pool_descriptor(handle)) {
             Ok(descriptor) => descriptor,
             Err(error) => {
                 warn_refused("cuda/ipc/pool", &error);

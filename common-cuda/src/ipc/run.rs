@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use ahash::AHashSet;
 
-use super::exports::{Known, Piece, State, say_once, warn_refused};
+use super::exports::{self, Known, Piece, State, say_once, warn_refused};
 use super::{MOST_PIECES, RUN};
 use crate::exported::{ExportKind, Exported, NoExport};
 use crate::location::Location;
@@ -96,7 +96,7 @@ fn export(platform: &Platform, at: &Location, pieces: &[Piece]) -> Option<Export
     let mut whole: Option<Exported> = None;
     for piece in pieces {
         let address = std::ptr::with_exposed_provenance(piece.base as usize);
-        let exported = match platform.export(at, address, piece.buffer_id) {
+        let exported = match exports::export(platform, at, address, piece.buffer_id) {
             Ok(exported) => Some(exported).filter(|exported| exported.kind == ExportKind::Descriptor),
             Err(NoExport::Kind) => None,
             Err(NoExport::Refused(error)) => {

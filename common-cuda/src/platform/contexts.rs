@@ -51,7 +51,7 @@ impl Known {
 }
 
 impl Contexts {
-    pub(super) fn new(driver: &'static dyn Driver, settings: Settings, keeper: Arc<Keeper>) -> Self {
+    pub(crate) fn new(driver: &'static dyn Driver, settings: Settings, keeper: Arc<Keeper>) -> Self {
         Contexts {
             driver,
             settings,
@@ -65,12 +65,12 @@ impl Contexts {
     }
 
     /// When default streams were found idle.
-    pub(super) fn settled(&self) -> &Settled {
+    pub(crate) fn settled(&self) -> &Settled {
         &self.settled
     }
 
     /// Returns the context to use for memory that was found at `at`.
-    pub(super) fn of(&self, at: &Location) -> Option<Arc<CopyQueue>> {
+    pub(crate) fn of(&self, at: &Location) -> Option<Arc<CopyQueue>> {
         match (at.context, at.device) {
             (0, None) => self.current(),
             (0, Some(device)) => self.active_primary(device).or_else(|| self.current()),
@@ -84,7 +84,7 @@ impl Contexts {
     }
 
     /// Returns the context of this id, if it was used before.
-    pub(super) fn by_id(&self, id: u64) -> Option<Arc<CopyQueue>> {
+    pub(crate) fn by_id(&self, id: u64) -> Option<Arc<CopyQueue>> {
         self.known.read().iter().find(|known| known.context().id == id).map(|known| known.queue.clone())
     }
 
@@ -104,7 +104,7 @@ impl Contexts {
     /// Does the same for the context that the driver has just returned for an allocation. If an allocation was found in
     /// a context before, it is in no other context, since ids of allocations are never reused. So the driver need not
     /// distinguish the context from an earlier one with the same handle.
-    pub(super) fn see_allocation(&self, handle: ContextHandle, buffer_id: u64) -> Result<u64, Failure> {
+    pub(crate) fn see_allocation(&self, handle: ContextHandle, buffer_id: u64) -> Result<u64, Failure> {
         let place = buffer_id as usize % ALLOCATIONS;
         let known = self.known.read();
         let in_it = |known: &&Known| {
@@ -125,21 +125,21 @@ impl Contexts {
     }
 
     /// Checks whether device memory was found near an address before. Then querying an id may suffice.
-    pub(super) fn is_near_known(&self, address: *const u8) -> bool {
+    pub(crate) fn is_near_known(&self, address: *const u8) -> bool {
         let piece = address as u64 >> PIECE_SHIFT;
         self.pieces[piece as usize % PIECES].load(Ordering::Relaxed) == piece
     }
 
     /// Returns the location of the allocation with this id, if it was found before. Ids are never reused, so the rest
     /// is unchanged.
-    pub(super) fn locate(&self, buffer_id: u64) -> Option<Location> {
+    pub(crate) fn locate(&self, buffer_id: u64) -> Option<Location> {
         let [device, context] = self.located.get(buffer_id)?;
         let device = Some(DeviceIndex(device as u32));
         Some(Location { class: MemoryClass::Device, device, context, buffer_id })
     }
 
     /// Remembers the result of [`locate`](Self::locate) for device memory at an address.
-    pub(super) fn remember(&self, address: *const u8, location: &Location) {
+    pub(crate) fn remember(&self, address: *const u8, location: &Location) {
         let &Location { device: Some(device), context, buffer_id, .. } = location else { return };
         if buffer_id != 0 {
             self.located.set(buffer_id, [device.0.into(), context]);
@@ -165,7 +165,7 @@ impl Contexts {
     }
 
     /// Returns the primary context of a device if it is active. Never activates it.
-    pub(super) fn active_primary(&self, device: DeviceIndex) -> Option<Arc<CopyQueue>> {
+    pub(crate) fn active_primary(&self, device: DeviceIndex) -> Option<Arc<CopyQueue>> {
         let known = self.primaries.read().get(&device).cloned();
         match known {
             Some(queue) if queue.workspace.context.alive() => Some(queue),
@@ -182,7 +182,7 @@ impl Contexts {
     }
 
     /// Returns the calling thread's current context, if it has one.
-    pub(super) fn current(&self) -> Option<Arc<CopyQueue>> {
+    pub(crate) fn current(&self) -> Option<Arc<CopyQueue>> {
         let handle = self.driver.current_context().ok()??;
         self.by_id(self.see(handle).ok()?)
     }

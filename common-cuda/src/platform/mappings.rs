@@ -44,7 +44,7 @@ struct InUse {
 
 impl Mapping {
     /// Maps an export into a context, with its descriptors.
-    pub(super) fn open(
+    pub(crate) fn open(
         context: Arc<Context>,
         exported: &Exported,
         given: &[PieceDescriptor],
