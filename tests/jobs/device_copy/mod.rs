@@ -6,9 +6,9 @@ use crate::support::{Driver, Finished, Role, Test, cableway, finish, role_job, s
 use programs::{ONE_WAY, ROUNDS, SIZES};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("device_copy::between_two_devices_and_on_one", between_two_devices_and_on_one),
-    ("device_copy::small_copies_by_a_resident_kernel", small_copies_by_a_resident_kernel),
-    ("device_copy::four_ranks_on_two_devices", four_ranks_on_two_devices),
+    ("device_copy::copies_are_direct_between_two_devices_and_on_one", between_two_devices_and_on_one),
+    ("device_copy::a_resident_kernel_makes_small_copies", small_copies_by_a_resident_kernel),
+    ("device_copy::four_ranks_share_two_devices", four_ranks_on_two_devices),
     ("device_copy::copy_protocols_map_nothing", copy_protocols_map_nothing),
     ("device_copy::memory_without_a_handle_goes_through_the_host", memory_without_a_handle),
     ("device_copy::new_allocations_are_never_confused_with_old_ones", fresh_allocations),
