@@ -1,4 +1,5 @@
-//! The card that a process publishes: its ports, the nearest first. Little-endian, versioned, checked when read.
+//! The card that a process publishes: its ports, the nearest first. It is little-endian and versioned, and checked when
+//! read.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -11,16 +12,16 @@ use crate::partitions;
 use crate::receive_queues::MOST_QUEUES;
 use cableway_btl::process::Process;
 
-/// Of card and datagrams.
+/// The version of card and datagrams.
 pub(crate) const VERSION: u16 = 5;
-/// Ports of a process.
+/// The largest number of ports of a process.
 pub(crate) const MOST_PORTS: usize = 16;
-/// Verbs number packet lengths 1 (256 bytes) to 5 (4096).
+/// The codes of packet lengths in verbs: 1 (256 bytes) to 5 (4096).
 const LONGEST_PACKET: u8 = 5;
-/// Queue pairs, packets and keys of theirs have 24 bits.
+/// Numbers of queue pairs, packets and keys have 24 bits.
 pub(crate) const BITS_24: u32 = (1 << 24) - 1;
 
-/// Most of a card's bytes, which datagrams carry, too.
+/// The part of a card that datagrams carry, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Card {
@@ -38,7 +39,7 @@ pub(crate) struct Card {
     process: Process,
 }
 
-/// All of a port's.
+/// The published data of a port.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Published {
@@ -51,7 +52,7 @@ struct Published {
     zero: u8,
 }
 
-/// Bytes of a port in a published card, and of what datagrams carry of it.
+/// The bytes of a port in a published card, and the bytes that datagrams carry of it.
 pub(crate) const PUBLISHED: usize = size_of::<Published>();
 pub(crate) const CARD: usize = size_of::<Card>();
 
@@ -73,31 +74,30 @@ const _: () = {
     assert!(offset_of!(Published, network) == 84);
 };
 
-/// A port that can be connected to.
+/// A port to which others can connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// Longest packet, as verbs number them.
+    /// The longest packet, as a code of verbs.
     pub(crate) mtu: u8,
     pub(crate) kind: Kind,
     pub(crate) lid: u16,
-    /// Reads that the device serves at a time.
+    /// The number of concurrent reads that the device serves.
     pub(crate) reads: u8,
     /// Its receive queues.
     pub(crate) queues: u8,
     pub(crate) gid: [u8; 16],
-    /// The queue pair that takes datagrams, and their key.
+    /// The queue pair for datagrams, and its key.
     pub(crate) datagrams: u32,
     pub(crate) datagram_key: u32,
-    /// Longest message that the process takes.
+    /// The longest message that the process accepts.
     pub(crate) max_message: u32,
-    /// Whose address it is.
+    /// The port's protocol and GID.
     pub(crate) process: Process,
-    /// Where librdmacm is to ask for connections; none: they are made by datagrams.
+    /// Where librdmacm listens; `None` if connections are made by datagrams.
     pub(crate) listener: Option<SocketAddr>,
-    /// Of its partition; 0 where none is known, as in datagrams.
+    /// The key of the port's partition; 0 if unknown, as in datagrams.
     pub(crate) pkey: u16,
-    /// How many bits of its address all of its network have in common, IPv4 addresses counted as IPv6 has them; 0 in
-    /// datagrams.
+    /// The length of the network's prefix in bits, counted as for IPv6 addresses; 0 in datagrams.
     pub(crate) network: u8,
 }
 
@@ -123,7 +123,7 @@ impl Address {
         }
     }
 
-    /// All that there is to it: the card of a process that has one port.
+    /// Returns the card of a process with this port only.
     pub(crate) fn publish(&self) -> [u8; PUBLISHED] {
         let published = Published {
             card: self.encode(),
@@ -139,13 +139,13 @@ impl Address {
         zerocopy::transmute!(published)
     }
 
-    /// Reads a published card: its ports, one at least.
+    /// Reads a published card, which has at least one port.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The card is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Self>, String> {
         let (ports, rest) = bytes.as_chunks::<PUBLISHED>();
-        // Said before the length is found wrong, which it may be for that.
+        // Check the version before the length, which depends on it.
         if let Ok((card, _)) = Card::ref_from_prefix(bytes) {
             card.check_version()?;
         }
@@ -178,14 +178,14 @@ impl Address {
         Ok(Address { listener, pkey: published.pkey.get(), network: published.network, ..address })
     }
 
-    /// The port's IP address.
+    /// Returns the port's IP address.
     pub(crate) fn ip(&self) -> IpAddr {
         let gid = Ipv6Addr::from(self.gid).to_canonical();
         self.listener.filter(|_| self.kind == Kind::Iwarp).map_or(gid, |listener| listener.ip())
     }
 
-    /// Whether the largest buffers of a connection, of `size` bytes, hold the messages that it says it takes: senders
-    /// count on it.
+    /// Checks that the largest buffers of a connection, of `size` bytes, hold the messages that the card promises,
+    /// because senders rely on it.
     ///
     /// # Errors
     /// The buffers are too small.
@@ -203,7 +203,7 @@ impl Address {
         &self.gid[..8]
     }
 
-    /// Whether a connection between the two is possible at all, wherever they are.
+    /// Returns whether a connection between the two ports is possible at all, regardless of routes.
     pub(crate) fn reaches(&self, other: &Address) -> bool {
         self.kind == other.kind
             && self.listener.is_some() == other.listener.is_some()
@@ -230,7 +230,7 @@ impl Card {
     }
 
     /// # Errors
-    /// What is wrong with it.
+    /// The bytes are malformed.
     pub(crate) fn check(&self) -> Result<Address, String> {
         self.check_version()?;
         let kind = match self.kind {

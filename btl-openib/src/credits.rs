@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::memory::Slab;
 use crate::verbs::{Access, Protection};
 
-/// CreditCounters of one slab: a page of them.
+/// The counters of one slab: a page.
 const CELLS: usize = 4096 / size_of::<u64>();
 
 /// Allocates credit counters. Each peer keeps its counter until the transport closes.
@@ -19,7 +19,7 @@ pub(crate) struct CreditCounters {
     state: Mutex<(Option<Arc<Slab>>, usize)>,
 }
 
-/// A counter that one peer writes. Devices store its eight aligned bytes at once.
+/// A counter that one peer writes. Devices store its eight aligned bytes atomically.
 pub(crate) struct CreditCounter {
     slab: Arc<Slab>,
     index: usize,

@@ -1,4 +1,4 @@
-//! The sending side of a link, as `pml` holds it.
+//! The sending side of a link, which `pml` uses.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::verbs::{self, Data, Gather, Work};
 use crate::work::Owner;
 use crate::{NAME, invalid, registration};
 
-/// Of the best network. Less than shared memory's, more than tcp's.
+/// The priority of the best network: below shared memory, above tcp.
 const EXCLUSIVITY: u32 = 512;
 
-/// What is there where the device reaches device memory.
+/// The flags if the device can access device memory.
 const GPUDIRECT: Flags = Flags::DEVICE_PUT.union(Flags::DEVICE_GET).union(Flags::DEVICE_DIRECT);
 
 /// An endpoint, connected or not.
@@ -38,10 +38,10 @@ pub(crate) struct OpenibEndpoint {
     shared: Arc<Shared>,
 }
 
-/// Fragments that are out.
+/// Allocated fragments.
 struct Fragments {
     link: Arc<Link>,
-    /// And by which queue pair it will go.
+    /// The index of the queue pair that will send it.
     out: Mutex<Slab<(Buffer, usize)>>,
 }
 
@@ -60,7 +60,7 @@ impl Fragments {
 }
 
 impl OpenibEndpoint {
-    /// By that of the networks of both processes which is at this place among them.
+    /// Creates the endpoint on the network at index `place` among those of both processes.
     pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, peer: &Address, place: u8) -> Self {
         let settings = &shared.settings;
         let longest = settings.max_send_size.min(peer.max_message as usize);
@@ -69,7 +69,7 @@ impl OpenibEndpoint {
         capabilities.exclusivity = EXCLUSIVITY - u32::from(place);
         capabilities.inline_limit = COPIED.min(longest);
         capabilities.min_rdma_size = settings.min_rdma_size;
-        // One request each; a longer one is the caller's to divide.
+        // One request for each transfer. The caller divides longer ones.
         let most = (shared.port.facts.max_message as usize).clamp(1 << 20, 1 << 30);
         capabilities.get_limit = most;
         capabilities.put_limit = most;
@@ -78,7 +78,7 @@ impl OpenibEndpoint {
         if !settings.get || shared.port.reads == 0 || peer.reads == 0 {
             capabilities.flags -= Flags::GET;
         }
-        // A peer's device reads and writes this side's device memory, or this side's its own: one copy at any size.
+        // A NIC accesses device memory on either side: one copy of any size.
         if shared.gpudirect.is_usable() {
             capabilities.flags |= GPUDIRECT;
             if !capabilities.flags.contains(Flags::GET) {
@@ -92,7 +92,7 @@ impl OpenibEndpoint {
         OpenibEndpoint { link, fragments, capabilities, shared }
     }
 
-    /// Whether the link is fit to send on; if not connected yet, has it connected.
+    /// Checks that the link can send. Starts to connect if necessary.
     #[inline]
     fn is_open(&self, tx: &mut Tx) -> Result<bool, Error> {
         if matches!(tx.state, State::Connected(_)) && !tx.closing {
@@ -120,7 +120,7 @@ impl OpenibEndpoint {
         }
     }
 
-    /// By which queue pair a message of `len` bytes can be sent now.
+    /// Returns the queue pair that can send a message of `len` bytes now.
     #[inline]
     fn may_send(&self, tx: &mut Tx, len: usize) -> Result<Option<usize>, Error> {
         if !self.is_open(tx)? {
@@ -142,20 +142,20 @@ impl OpenibEndpoint {
         error
     }
 
-    /// Takes a buffer for a message. Without one the link is useless, and must fail rather than report that this side
+    /// Takes a buffer for a message. Without one the link must fail rather than report that this side has left.
     /// has left.
     #[inline]
     fn take(&self, tx: &mut Tx, len: usize) -> Result<Buffer, Error> {
         self.shared.pool.take(len).map_err(|error| self.give_up(tx, error))
     }
 
-    /// This side's memory, registered.
+    /// Returns this side's memory, registered.
     ///
     /// # Safety
-    /// It stays valid for as long as it is held.
+    /// The memory stays valid while the registration is held.
     ///
     /// # Errors
-    /// Why it cannot be registered.
+    /// The reason why the memory cannot be registered.
     unsafe fn hold(&self, region: &Region, access: verbs::Access) -> Result<TransferMemory, String> {
         if region.location.on_device() {
             // SAFETY: the caller's promise.
@@ -170,9 +170,9 @@ impl OpenibEndpoint {
         })
     }
 
-    /// What is left to be done with device memory, once some of it could not be registered.
+    /// Returns the flags that still hold after a registration of device memory was refused.
     #[cold]
-    fn left_to_do(&self, len: usize, reason: &str) -> Flags {
+    fn flags_after_refusal(&self, len: usize, reason: &str) -> Flags {
         log::debug!("{NAME}: {len} bytes of device memory are not registered: {reason}");
         let flags = self.capabilities.flags;
         if self.shared.gpudirect.is_usable() { flags } else { flags - GPUDIRECT }
@@ -181,7 +181,7 @@ impl OpenibEndpoint {
     /// `put` and `get`.
     ///
     /// # Safety
-    /// As those.
+    /// As for `put` and `get`.
     unsafe fn transfer(
         &mut self,
         local: Region,
@@ -195,7 +195,7 @@ impl OpenibEndpoint {
             return Err(invalid("a transfer", format!("{} bytes are more than the device moves at once", local.len)));
         }
         let mut tx = self.link.tx.lock();
-        // Large transfers hold up the fewest messages beside the largest.
+        // Large transfers use the queue pair of large messages, where they delay the fewest others.
         let qp = tx.works.len() - 1;
         if !self.is_open(&mut tx)? || !tx.works[qp].has_room(&self.shared.port) {
             return Ok(Transfer::Busy);
@@ -208,7 +208,7 @@ impl OpenibEndpoint {
             Ok(memory) => memory,
             Err(reason) => {
                 if local.location.on_device() {
-                    self.capabilities.flags = self.left_to_do(local.len, &reason);
+                    self.capabilities.flags = self.flags_after_refusal(local.len, &reason);
                 }
                 return Err(Error::Unavailable { btl: NAME, operation: "registration", reason });
             }
@@ -242,7 +242,7 @@ impl Endpoint for OpenibEndpoint {
         let copies = if location.on_device() { 0.7 } else { 0.8 };
         let (fixed, rate) = match operation {
             Operation::Send => (self.capabilities.latency, copies * self.capabilities.bandwidth),
-            // What peers write to is registered anew each time, which takes long of device memory.
+            // Memory that peers write to is registered for each transfer, which takes long for device memory.
             Operation::Put if location.on_device() => (100 * self.capabilities.latency, self.capabilities.bandwidth),
             // A round trip of headers, and the registration.
             Operation::Put | Operation::Get => (10 * self.capabilities.latency, self.capabilities.bandwidth),
@@ -321,7 +321,8 @@ impl Endpoint for OpenibEndpoint {
             self.fragments.redeem(key).ok_or_else(|| invalid("send", "the fragment is of another link"))?;
         let mut tx = self.link.tx.lock();
         tx.works[qp].reserved -= 1;
-        // It was connected when the fragment was made; what it is now decides what becomes of the message.
+        // The link was connected when the fragment was allocated. Its present state decides what happens to the
+        // message.
         if matches!(tx.state, State::Broken(..) | State::Gone(..)) {
             let failure = tx.failure();
             return if tx.keep(buffer, len) { Ok(()) } else { Err(failure.unwrap_or_else(|| self.link.left())) };
@@ -331,7 +332,7 @@ impl Endpoint for OpenibEndpoint {
         }
         match tx.send(&self.shared, &self.link, qp, buffer, len) {
             Ok(()) => Ok(()),
-            // The message was taken with its fragment: it is among what the broken connection leaves.
+            // The message was accepted with its fragment, so it belongs to the remains of the broken connection.
             Err((error, buffer)) => {
                 let error = self.give_up(&mut tx, error);
                 if tx.keep(buffer, len) { Ok(()) } else { Err(error) }
@@ -352,7 +353,7 @@ impl Endpoint for OpenibEndpoint {
             Ok(memory) => memory,
             Err(reason) => {
                 if region.location.on_device() {
-                    self.capabilities.flags = self.left_to_do(region.len, &reason);
+                    self.capabilities.flags = self.flags_after_refusal(region.len, &reason);
                 }
                 return Ok(None);
             }
@@ -364,7 +365,7 @@ impl Endpoint for OpenibEndpoint {
     unsafe fn get(&mut self, to: &Local<'_>, from: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
         let (local, handle, offset) = runs("get", to, from)?;
         let work = |address, key| Work::Read { address, key };
-        // Over iWARP the peer's device writes what is read.
+        // Over iWARP the peer's device writes the data of a read.
         let iwarp = self.shared.port.context.is_iwarp();
         let access = if iwarp { verbs::Access::RemoteWrite } else { verbs::Access::LocalWrite };
         // SAFETY: the caller's promise.
@@ -379,7 +380,7 @@ impl Endpoint for OpenibEndpoint {
     }
 }
 
-/// Both sides, where each is one run.
+/// Returns both sides if each is one run.
 fn runs<'h>(
     operation: &'static str,
     local: &Local<'_>,

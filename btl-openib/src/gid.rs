@@ -1,14 +1,14 @@
 //! Chooses the address (GID) of a port.
 //!
 //! A RoCE port has an entry (a GID) for each address of its network interface and each version of the protocol. The
-//! first is often a link-local one, by which routers and, on soft-RoCE, even the device itself cannot reach it. So the
-//! choice is made by what an entry is, not by its place.
+//! first one is often link-local. Routers cannot reach such an address, and on soft-RoCE not even the device itself
+//! can. So entries are chosen by their kind, not by their index.
 
 use std::net::Ipv6Addr;
 
 use crate::verbs::{Context, port_file};
 
-/// The protocol that an entry is for.
+/// The protocol of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// InfiniBand.
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     RoceV1,
     /// Over UDP.
     RoceV2,
-    /// Over TCP. Peers go by IP addresses, not by these.
+    /// Over TCP. Peers use IP addresses instead of these entries.
     Iwarp,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Gid {
 }
 
 impl Gid {
-    /// How fit it is, more being better; none: not at all.
+    /// Returns a rank, of which the highest is best. Returns `None` for an unusable entry.
     fn fitness(&self) -> Option<u32> {
         let address = Ipv6Addr::from(self.bytes);
         if address.is_unspecified() {
@@ -46,19 +46,19 @@ impl Gid {
         })
     }
 
-    /// Whether the address is an IPv4 one, which on RoCE v2 only reaches its like.
+    /// Returns whether it is an IPv4 address. On RoCE v2 these reach only other IPv4 addresses.
     pub(crate) fn is_ipv4(bytes: &[u8; 16]) -> bool {
         Ipv6Addr::from(*bytes).to_ipv4_mapped().is_some()
     }
 }
 
-/// The fittest entry; of equals the first. InfiniBand ports use their first.
+/// Returns the best entry, and of equal ones the first. InfiniBand ports use their first entry.
 pub(crate) fn choose(table: &[Gid]) -> Option<Gid> {
     let fit = table.iter().filter_map(|gid| Some((gid.fitness()?, gid)));
     fit.max_by_key(|(fitness, gid)| (*fitness, u8::MAX - gid.index)).map(|(_, gid)| *gid)
 }
 
-/// The table of a port.
+/// Reads the table of a port.
 pub(crate) fn table(context: &Context, port: u8, entries: u16, ethernet: bool) -> Vec<Gid> {
     let iwarp = context.is_iwarp();
     (0..entries.min(256))
@@ -67,7 +67,7 @@ pub(crate) fn table(context: &Context, port: u8, entries: u16, ethernet: bool) -
                 _ if iwarp => Kind::Iwarp,
                 Some("RoCE v2") => Kind::RoceV2,
                 Some("IB/RoCE v1") if ethernet => Kind::RoceV1,
-                // Where the kernel's files are hidden, a port that has Ethernet speaks the newer protocol or none.
+                // If the kernel's files are hidden, assume that an Ethernet port uses RoCE v2.
                 None if ethernet => Kind::RoceV2,
                 _ if ethernet => return None,
                 _ => Kind::InfiniBand,

@@ -5,7 +5,7 @@
 //! send. It has one queue pair for each size of the peer's receive buffers. A receive queue is shared by all peers or
 //! belongs to one peer. `get` and `put` are RDMA reads and writes of registered memory.
 //!
-//! # Inside
+//! # Modules
 //!
 //! | part | what it does |
 //! |---|---|

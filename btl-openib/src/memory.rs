@@ -1,4 +1,4 @@
-//! Memory of this transport: mappings that device and driver both know, and the buffers cut from them.
+//! Memory of this transport: mappings that are registered with NIC and GPU driver, and the buffers in them.
 
 use std::io;
 use std::os::linux::fs::MetadataExt as _;
@@ -16,8 +16,8 @@ use crate::verbs::{Access, MemoryRegion, Protection};
 
 const PAGE: usize = 4096;
 
-/// An anonymous mapping, registered with the network device and, once a GPU is in use, with its driver: the same
-/// pages, so that a device's copy and the network's transfer meet in them. Fields drop in this order.
+/// An anonymous mapping, registered with the NIC and, once a GPU is in use, with its driver. Both access the same
+/// pages, so no copy between them is needed. Fields drop in this order.
 pub(crate) struct Slab {
     region: MemoryRegion,
     _registration: HostRegistration,
@@ -26,7 +26,7 @@ pub(crate) struct Slab {
 
 impl Slab {
     /// # Errors
-    /// The system has no memory, or may not lock so much of it.
+    /// Memory is exhausted, or the limit of locked memory is too low.
     pub(crate) fn new(
         protection: &Arc<Protection>,
         devices: &Devices,
@@ -53,7 +53,7 @@ impl Slab {
     }
 }
 
-/// Explains why memory could not be registered, and what to do about it.
+/// Explains why memory could not be registered, and the remedy.
 pub(crate) fn refused(len: usize, error: io::Error) -> Error {
     if error.raw_os_error() == Some(rustix::io::Errno::NOMEM.raw_os_error()) {
         let limit = memlock().map_or_else(|| "unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
@@ -66,7 +66,7 @@ pub(crate) fn refused(len: usize, error: io::Error) -> Error {
     Error::system(NAME, format!("cannot register {len} bytes"), error)
 }
 
-/// How much memory this process may lock; none: as much as there is.
+/// Returns the limit of locked memory of this process, or `None` if there is none.
 pub(crate) fn lock_limit() -> Option<u64> {
     memlock().filter(|_| !may_lock_all())
 }
@@ -75,16 +75,16 @@ fn memlock() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }
 
-/// Whether this process is exempt from the limit. It needs the capability in the first user namespace; in a namespace
-/// of its own a process has capabilities without effect here.
+/// Returns whether this process is exempt from the limit. It needs the capability in the first user namespace;
+/// capabilities in its own namespace have no effect here.
 fn may_lock_all() -> bool {
-    /// Of the first user namespace, in every Linux (`PROC_USER_INIT_INO`).
+    /// The inode of the first user namespace, the same in every Linux (`PROC_USER_INIT_INO`).
     const FIRST: u64 = 0xefff_fffd;
     let capable = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     capable && std::fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.st_ino() == FIRST)
 }
 
-/// How much of `wanted` bytes may be locked for what is not needed, so that as much is left for what is.
+/// Returns how much of `wanted` optional bytes may be locked, so that as much is left for necessary memory.
 pub(crate) fn lockable(wanted: usize) -> usize {
     lock_limit().map_or(wanted, |limit| wanted.min(usize::try_from(limit / 2).unwrap_or(wanted)))
 }
@@ -125,7 +125,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Buffers to send from, of a few sizes. It grows by doubling and keeps what it has.
+/// Send buffers in a few sizes. The pool grows by doubling and keeps its memory.
 pub(crate) struct Pool {
     protection: Arc<Protection>,
     devices: Devices,
@@ -140,7 +140,7 @@ struct Class {
 #[derive(Default)]
 struct State {
     free: Vec<Chunk>,
-    /// Kept for their mappings and registrations.
+    /// Kept for the mappings and registrations.
     slabs: Vec<Slab>,
     chunks: usize,
 }
@@ -156,7 +156,7 @@ unsafe impl Send for Chunk {}
 // SAFETY: as for `Mapping`.
 unsafe impl Sync for Chunk {}
 
-/// A buffer of the pool; dropping it gives it back.
+/// A buffer of the pool. Dropping it returns it.
 pub(crate) struct Buffer {
     chunk: Chunk,
     class: usize,
@@ -164,10 +164,10 @@ pub(crate) struct Buffer {
 }
 
 impl Pool {
-    /// Buffers in the first slab of a size.
+    /// The number of buffers in the first slab of a size.
     const FIRST: usize = 8;
 
-    /// Buffers with room for each of `sizes` bytes, in rising order.
+    /// Creates a pool of buffers for each of `sizes`, in rising order.
     pub(crate) fn new(protection: &Arc<Protection>, devices: &Devices, sizes: &[usize]) -> Arc<Self> {
         let class = |len: &usize| Class { len: len.next_multiple_of(64), state: Mutex::default() };
         Arc::new(Pool {
@@ -177,10 +177,10 @@ impl Pool {
         })
     }
 
-    /// A buffer of at least `len` bytes.
+    /// Returns a buffer of at least `len` bytes.
     ///
     /// # Errors
-    /// Longer than the longest, or no memory for more.
+    /// The length exceeds all sizes, or memory is exhausted.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Result<Buffer, Error> {
         let Some(index) = self.classes.iter().position(|class| class.len >= len) else {
             return Err(crate::invalid("alloc", format!("{len} bytes are more than the largest fragment")));
@@ -223,7 +223,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // The one used last is the likeliest to be in a cache.
+        // The buffer that was used last is likely to be in a cache.
         self.pool.classes[self.class].state.lock().free.push(self.chunk);
     }
 }
@@ -254,10 +254,10 @@ mod tests {
         assert!(flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "dc")), "{flags:?}");
     }
 
-    /// Root without the capability is bound by the limit like anybody.
+    /// Without the capability the limit applies to root, too.
     #[test]
     fn the_limit_applies_without_the_capability() {
-        // Limits are the process's, capabilities a thread's.
+        // Limits belong to the process, capabilities to a thread.
         let before = getrlimit(Resource::Memlock);
         let low = before.maximum.unwrap_or(64 << 10).min(64 << 10);
         setrlimit(Resource::Memlock, Rlimit { current: Some(low), ..before }).unwrap();

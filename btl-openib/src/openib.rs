@@ -1,4 +1,4 @@
-//! The transport as `pml` holds it.
+//! The transport, which `pml` uses.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -19,29 +19,28 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::{NAME, networks, subnets};
 
-/// One of the ports that a process uses.
+/// The module for one of the ports that a process uses.
 ///
-/// May be shared among threads; see [`cableway_btl`] for what holds. It has a thread of its own, which sleeps unless a
-/// connection is made or the device has something to say; dropping the transport ends it. Connections are closed when
-/// it is dropped: in good order only after [`finalize`](Btl::finalize).
+/// It may be shared among threads; see [`cableway_btl`] for the contract. It has a service thread, which sleeps unless
+/// a connection is being made or the device reports an event. Dropping the module ends the thread and closes
+/// connections. Call [`finalize`](Btl::finalize) first to say goodbye.
 pub struct Openib {
     // Dropped first, because it uses the other fields.
     _service: Service,
     engine: Mutex<Engine>,
-    /// Of the port's address, where it has one.
+    /// The network of the port's address, if it has one.
     interface: Option<String>,
-    /// Those that this process uses, of which this module has the one at `own`.
+    /// The ports that this process uses. This module uses the one at index `own`.
     ports: Arc<[Address]>,
     own: usize,
     shared: Arc<Shared>,
 }
 
 impl Openib {
-    /// Opens the best ports that the parameters allow, one of each network; a module for each, the best first. None where
-    /// there is none that can be had, or no libibverbs, which one line at level info says.
-    ///
+    /// Opens the best ports that the parameters allow, one on each network, with a module for each. The best one comes
+    /// first. Returns none, and logs one line at level info, if no port is usable or libibverbs is missing.
     /// # Errors
-    /// A parameter `btl_openib_*` that cannot be honoured, or a refusal by the best device.
+    /// A parameter `btl_openib_*` is invalid, or the best device refuses.
     pub fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Vec<Arc<Self>>, Error> {
         let settings = Settings::new(parameters)?;
         let peers = job.size.saturating_sub(1) as usize + job.foreign_processes as usize;
@@ -52,7 +51,7 @@ impl Openib {
                 return Ok(Vec::new());
             }
         };
-        // What may be locked is for all of them.
+        // The limit of locked memory applies to all modules together.
         let cache = settings.registration_cache.min(crate::memory::lockable(usize::MAX) / ports.len());
         let mut started = Vec::new();
         for port in ports {
@@ -88,12 +87,12 @@ impl Openib {
 /// Faults that tests inject.
 #[doc(hidden)]
 impl Openib {
-    /// Leaves room for fewer completions than are kept account of, so that the queue can overflow.
+    /// Leaves room for fewer completions than are counted, so that the queue can overflow.
     pub fn shrink_completions(&self, entries: usize) -> std::io::Result<()> {
         self.shared.port.completions.resize(entries)
     }
 
-    /// Has so many completions more, or less, seem to be awaited.
+    /// Changes the number of awaited completions.
     pub fn await_completions(&self, more: isize) {
         self.shared.port.under_way.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
     }
@@ -212,15 +211,15 @@ impl Btl for Openib {
         let mut flushed = true;
         for link in self.shared.all_links() {
             let mut tx = link.tx.lock();
-            // A goodbye to each of thousands at once would be more than there is room for: the others' turn comes when
-            // these have been reported.
+            // Goodbyes to thousands of peers at once may exceed the completion queue. The others are sent when these
+            // have completed.
             if matches!(tx.state, State::Connected(_)) && !tx.closing && !self.shared.port.has_completions() {
                 flushed = false;
                 continue;
             }
             tx.close(&self.shared, &link);
-            // What the peer's device has acknowledged lies in the peer's buffers. Connections being made are the thread's
-            // to end.
+            // Data that the peer's device has acknowledged is in the peer's buffers. The service thread ends
+            // connections that are being made.
             flushed &= match tx.state {
                 State::Connected(_) => tx.is_idle(),
                 // Messages under way on a broken connection may need another transport.

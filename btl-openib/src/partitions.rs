@@ -1,7 +1,7 @@
 //! Chooses the InfiniBand partition of a port. A port has a table of partition keys (P_Keys) and drops packets of other
 //! partitions. Full members of a partition reach all members; limited members reach full members only.
 
-/// Set in the keys of full members; the rest is the partition.
+/// Set in the keys of full members. The other bits are the partition.
 const FULL: u16 = 1 << 15;
 
 /// An entry of a port's table.
@@ -12,14 +12,14 @@ pub(crate) struct Partition {
     pub(crate) key: u16,
 }
 
-/// The entry of the partition that `wanted` names, whose highest bit does not matter: that of a full member if there is
-/// one; of equals the first.
+/// Finds the entry of partition `wanted`, whose highest bit is ignored. Prefers entries of full members, and of equal
+/// ones the first.
 pub(crate) fn choose(table: &[u16], wanted: u16) -> Option<Partition> {
     let places = table.iter().zip(0..).filter(|(key, _)| (**key ^ wanted) & !FULL == 0);
     places.min_by_key(|(key, index)| (**key & FULL == 0, *index)).map(|(key, index)| Partition { index, key: *key })
 }
 
-/// Whether two ports reach each other, as far as their keys tell.
+/// Returns whether two ports can reach each other, as far as their keys show.
 pub(crate) fn meet(own: u16, peer: u16) -> bool {
     own == 0 || peer == 0 || ((own ^ peer) & !FULL == 0 && (own | peer) & FULL != 0)
 }
@@ -34,10 +34,10 @@ pub(crate) fn describe(table: &[u16]) -> String {
     }
 }
 
-/// Parses a key. None: any partition, which Open MPI writes as 0.
+/// Parses a key. `None` means any partition, which Open MPI writes as 0.
 ///
 /// # Errors
-/// The text is no key.
+/// The text is not a key.
 pub(crate) fn parse(text: &str) -> Result<Option<u16>, String> {
     let text = text.trim();
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));

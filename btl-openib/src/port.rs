@@ -15,56 +15,56 @@ use crate::receive_queues::{ReceiveQueue, ReceiveQueues};
 use crate::settings::{SPARE_COMPLETIONS, Settings};
 use crate::verbs::{Channel, CompletionQueue, Context, Path, PortFacts, Protection, SharedReceiveQueue};
 
-/// Reads under way at a time on one connection, where the device has more. Soft-RoCE keeps memory for each.
+/// The number of concurrent reads on one connection, if the device supports more. Soft-RoCE allocates memory for each.
 pub(crate) const READS: i32 = 8;
 
 pub(crate) struct Port {
     pub(crate) context: Arc<Context>,
     pub(crate) protection: Arc<Protection>,
     pub(crate) completions: Arc<CompletionQueue>,
-    /// Wakes a sleeper at the next completion.
+    /// Wakes a sleeping thread at the next completion.
     pub(crate) channel: Arc<Channel>,
-    /// The settings', as they are on this network.
+    /// The receive queues of the settings, adapted to this network.
     pub(crate) list: ReceiveQueues,
-    /// As many.
+    /// One for each receive queue.
     pub(crate) queues: Vec<PortQueue>,
     pub(crate) facts: PortFacts,
     pub(crate) gid: Gid,
     pub(crate) partition: Partition,
     pub(crate) network: Network,
-    /// Reads that the device serves, and makes, at a time on one connection.
+    /// The number of concurrent reads that the device serves and makes on one connection.
     pub(crate) reads: u8,
-    /// Completions that the queue has room for beside those of receive buffers.
+    /// The completions that the queue has room for, besides those of receive buffers.
     pub(crate) room: usize,
-    /// Work under way on all connections. Each may take a completion.
+    /// The work under way on all connections. Each may need a completion.
     pub(crate) under_way: AtomicUsize,
     expected: Mutex<Expected>,
-    /// Completions that the device has at most in a queue.
+    /// The largest completion queue of the device.
     most_completions: usize,
-    /// Work that a connection may have under way.
+    /// The work that a connection may have under way.
     pub(crate) depth: usize,
 }
 
-/// A receive queue of the settings, as the device has it.
+/// A receive queue of the settings, on this device.
 pub(crate) struct PortQueue {
     pub(crate) options: ReceiveQueue,
-    /// None: each connection has its own.
+    /// `None` if each connection has its own queue.
     pub(crate) shared: Option<Arc<SharedReceiveQueue>>,
 }
 
-/// What the completion queue is for.
+/// The parts of the completion queue.
 struct Expected {
     entries: usize,
-    /// Buffers that may report messages.
+    /// The number of buffers that may report messages.
     receives: usize,
 }
 
 impl Port {
-    /// Opens the best ports of those that the settings allow and that can be had, one of each network, where `peers` may
-    /// send; the best first. An error within: there is none, and the reason.
+    /// Opens the best usable ports that the settings allow, one on each network. `peers` may send. The best comes
+    /// first. The inner error is the reason why there is none.
     ///
     /// # Errors
-    /// Something is wrong with what the settings name, and there is no port with which it is not.
+    /// The settings name something invalid, and no port is usable.
     pub(crate) fn open_all(settings: &Settings, peers: usize) -> Result<Result<Vec<Self>, String>, Error> {
         let mut ports: Vec<Self> = Vec::new();
         let mut selection = match Selection::new(settings) {
@@ -146,7 +146,8 @@ impl Port {
             );
             return Err(crate::invalid("btl_openib_receive_queues", reason));
         }
-        // Soft-iWARP's queues do not grow. Where two ask each other, one of them has two ends for a while.
+        // Soft-iWARP's queues cannot grow. If two processes send requests to each other, one of them has two ends for a
+        // while.
         let own: usize =
             if context.is_iwarp() { list.per_peer().map(|queue| 2 * peers * queue.count).sum() } else { 0 };
         let entries = (entries + own).min(most_completions);
@@ -184,16 +185,16 @@ impl Port {
         })
     }
 
-    /// Whether the completion queue has room for more.
+    /// Returns whether the completion queue has room for more.
     #[inline]
     pub(crate) fn has_completions(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) + SPARE_COMPLETIONS < self.room
     }
 
-    /// Makes room for the completions of so many more receive buffers.
+    /// Makes room for the completions of this many more receive buffers.
     ///
     /// # Errors
-    /// The device has no more.
+    /// The device supports no more.
     pub(crate) fn expect(&self, receives: usize) -> Result<(), Error> {
         let mut expected = self.expected.lock();
         let needed = expected.receives + receives + self.room;
@@ -217,20 +218,20 @@ impl Port {
         Ok(())
     }
 
-    /// So many receive buffers will report nothing after all.
+    /// Releases the room for this many receive buffers, which will report nothing.
     pub(crate) fn expect_less(&self, receives: usize) {
         let mut expected = self.expected.lock();
         expected.receives = expected.receives.saturating_sub(receives);
     }
 
-    /// Receive buffers that each connection has of its own.
+    /// Returns the number of receive buffers that each connection owns.
     pub(crate) fn own_buffers(&self) -> usize {
         self.queues.iter().filter(|queue| queue.shared.is_none()).map(|queue| queue.options.count).sum()
     }
 
-    /// The way from here to a peer's port.
+    /// Returns the path from here to a peer's port.
     pub(crate) fn path_to(&self, peer: &crate::card::Address, settings: &Settings) -> Path {
-        // Within an InfiniBand subnet the local identifier is enough.
+        // Within an InfiniBand subnet the local identifier suffices.
         let local = peer.kind == Kind::InfiniBand && peer.lid != 0;
         Path {
             port: self.facts.number,

@@ -14,7 +14,7 @@ use crate::partitions::{self, Partition};
 use crate::settings::Settings;
 use crate::verbs::{Context, Library, PortFacts};
 
-/// A port, and how it would be used.
+/// A port, and its configuration.
 pub(crate) struct Choice {
     pub(crate) context: Arc<Context>,
     pub(crate) facts: PortFacts,
@@ -23,27 +23,27 @@ pub(crate) struct Choice {
     pub(crate) network: Network,
 }
 
-/// Goes through the ports that the settings allow.
+/// Iterates over the ports that the settings allow.
 pub(crate) struct Selection<'s> {
     settings: &'s Settings,
     candidates: std::vec::IntoIter<(Arc<Context>, PortFacts)>,
-    /// Networks of those that are used.
+    /// The networks of used ports.
     taken: Vec<Network>,
-    /// Why ports are not in the partition.
+    /// The reasons why ports are not in the partition.
     outside: Vec<String>,
 }
 
 impl<'s> Selection<'s> {
-    /// An error: there can be none, and the reason.
+    /// The inner error is the reason why there can be no port.
     pub(crate) fn new(settings: &'s Settings) -> Result<Self, String> {
         let candidates = candidates(settings)?.into_iter();
         Ok(Selection { settings, candidates, taken: Vec::new(), outside: Vec::new() })
     }
 
-    /// The best that is left, and on no network that is taken.
+    /// Returns the best remaining port on an unused network.
     ///
     /// # Errors
-    /// Something is wrong with what the settings name, and no network is taken yet.
+    /// The settings name something invalid, and no network is used yet.
     pub(crate) fn next(&mut self) -> Result<Option<Choice>, Error> {
         for (context, facts) in self.candidates.by_ref() {
             let name = format!("{} port {}", context.name, facts.number);
@@ -73,7 +73,7 @@ impl<'s> Selection<'s> {
     /// Explains why no port can be used.
     ///
     /// # Errors
-    /// None is in the partition that was asked for.
+    /// No port is in the requested partition.
     pub(crate) fn nothing(&self) -> Result<String, Error> {
         if self.outside.is_empty() {
             return Ok("no device that may be used has an active port with an address".to_owned());
@@ -90,20 +90,20 @@ pub struct PortFound {
     pub device: String,
     /// The port's number.
     pub port: u8,
-    /// What it speaks.
+    /// The protocol of the port.
     pub protocol: &'static str,
-    /// The address (GID) by which it is known.
+    /// The address (GID) of the port.
     pub address: Ipv6Addr,
-    /// Of the link.
+    /// The speed of the link.
     pub megabits: u64,
 }
 
 impl PortFound {
-    /// The ports that a process would use, the best first, without using them. An error within: there is none, and the
-    /// reason.
+    /// Lists the ports that a process would use, the best first, without using them. The inner error is the reason why
+    /// there is none.
     ///
     /// # Errors
-    /// Parameters that contradict each other, or name what the ports have not.
+    /// Parameters contradict each other, or name something that the ports lack.
     pub fn all(parameters: &Parameters) -> Result<Result<Vec<Self>, String>, Error> {
         let settings = Settings::new(parameters)?;
         let mut selection = match Selection::new(&settings) {
@@ -132,13 +132,13 @@ impl PortFound {
     }
 }
 
-/// Ports that the settings allow, in order. An error: there can be none, and the reason.
+/// Lists the ports that the settings allow, in order. The inner error is the reason why there can be none.
 fn candidates(settings: &Settings) -> Result<Vec<(Arc<Context>, PortFacts)>, String> {
     if !crate::verbs::any_device() {
         return Err("this machine has no such device".to_owned());
     }
     let library = Library::load()?;
-    // Before anything is registered.
+    // Do this before anything is registered.
     if settings.fork_support {
         library.support_forks();
     }
@@ -163,15 +163,15 @@ fn candidates(settings: &Settings) -> Result<Vec<(Arc<Context>, PortFacts)>, Str
     Ok(candidates)
 }
 
-/// What a port lacks.
+/// The property that a port lacks.
 enum MissingProperty {
     Address,
-    /// In words.
+    /// The reason for users.
     Partition(String),
 }
 
 impl PortFacts {
-    /// Of the link.
+    /// Returns the speed of the link.
     pub(crate) fn megabits(&self) -> u64 {
         let lanes = match self.width {
             2 => 4,
@@ -194,10 +194,10 @@ impl PortFacts {
 }
 
 impl Settings {
-    /// How to use a port, if it can be.
+    /// Returns the configuration of a port, if it is usable.
     ///
     /// # Errors
-    /// There is nothing at a place that was given.
+    /// A requested table entry does not exist.
     fn choose(&self, context: Arc<Context>, facts: PortFacts) -> Result<Result<Choice, MissingProperty>, Error> {
         let partition = match self.choose_partition(&context, &facts)? {
             Ok(partition) => partition,
@@ -210,7 +210,7 @@ impl Settings {
 
     fn wants_device(&self, name: &str) -> bool {
         let names = |entries: &[String]| entries.iter().any(|entry| entry.split(':').next() == Some(name));
-        // A device of which only a port is excluded is opened for the others.
+        // A device is opened for its other ports if only one port is excluded.
         let excluded = self.exclude.iter().any(|entry| entry == name);
         if self.include.is_empty() { !excluded } else { names(&self.include) }
     }
@@ -231,10 +231,11 @@ impl Settings {
         })
     }
 
-    /// The partition to use a port in. None: it has not the one that is wanted, and what it has.
+    /// Returns the partition for a port. The inner error says that the port lacks the requested one, and lists its
+    /// partitions.
     ///
     /// # Errors
-    /// There is nothing at the place that was given.
+    /// The requested table entry does not exist.
     fn choose_partition(&self, context: &Context, facts: &PortFacts) -> Result<Result<Partition, String>, Error> {
         let port = format!("{} port {}", context.name, facts.number);
         if context.is_iwarp() {
@@ -259,7 +260,7 @@ impl Settings {
     }
 }
 
-/// 0 where the device hangs on the NUMA node that this thread runs on, or nobody knows.
+/// Returns 0 if the device is attached to this thread's NUMA node, or if that is unknown.
 fn distance(device: &str) -> u32 {
     let text = std::fs::read_to_string(PathBuf::from(format!("/sys/class/infiniband/{device}/device/numa_node")));
     let Some(node) = text.ok().and_then(|text| text.trim().parse::<u32>().ok()) else { return 0 };

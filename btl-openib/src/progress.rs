@@ -1,4 +1,4 @@
-//! Progress: completions are handed up. Only one thread at a time is inside.
+//! Progress: handles completions. One thread at a time executes it.
 
 mod failures;
 
@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::verbs::{Completion, opcode, status};
 use crate::work::Owner;
 
-/// Completions taken at a time.
+/// The number of completions taken at a time.
 const COMPLETIONS: usize = 16;
 
 pub(crate) struct Engine {
@@ -361,7 +361,7 @@ impl Engine {
         }
     }
 
-    /// Work of ours is done, or came back.
+    /// Own work has completed or was flushed.
     #[inline]
     fn done(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
         let (id, qp, number) = of_work_id(completion.wr_id);

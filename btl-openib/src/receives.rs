@@ -11,25 +11,25 @@ use crate::memory::Slab;
 use crate::receive_queues::ReceiveQueue;
 use crate::verbs::{Access, Protection, QueuePair, SharedReceiveQueue};
 
-/// Set in the ids of receives; the rest is a queue's place in the list and a buffer's index.
+/// Set in the ids of receives. The rest is the queue's index in the list and the buffer's index.
 pub(crate) const RECEIVE: u64 = 1 << 63;
 const QUEUE_SHIFT: u32 = 32;
 
-/// The place in the list of the queue that the id of a receive names.
+/// Returns the index in the list of the queue that the id of a receive names.
 pub(crate) fn queue_of(id: u64) -> usize {
     ((id & !RECEIVE) >> QUEUE_SHIFT) as usize
 }
 
 pub(crate) struct Receives {
-    // Its users first: the queue is gone before its memory.
+    // The queue drops before its memory.
     taker: PostTarget,
     slab: Slab,
-    /// Its place in the list.
+    /// The queue's index in the list.
     queue: usize,
     size: usize,
     count: usize,
     low: usize,
-    /// How many were ever posted, and taken; the latter is for progress alone to count.
+    /// The numbers of posted and taken buffers. Only progress changes the latter.
     posted: AtomicUsize,
     taken: AtomicUsize,
 }
@@ -41,7 +41,7 @@ pub(crate) enum PostTarget {
 }
 
 impl Receives {
-    /// Maps, registers and posts them all.
+    /// Maps, registers and posts all buffers.
     ///
     /// # Errors
     /// Memory is exhausted, or the limit of locked memory is too low.
@@ -71,7 +71,7 @@ impl Receives {
         Ok(Arc::new(receives))
     }
 
-    /// Their queue's place in the list.
+    /// Returns the index of the queue in the list.
     #[inline]
     pub(crate) fn queue(&self) -> usize {
         self.queue
@@ -101,7 +101,7 @@ impl Receives {
         }
     }
 
-    /// The buffer that a completion names has been filled, or flushed. For progress alone.
+    /// Records that the device has filled or flushed the buffer of a completion. Only progress calls it.
     #[inline]
     pub(crate) fn took(&self, id: u64) -> Option<usize> {
         let index = Some(id as u32 as usize).filter(|&index| index < self.count && queue_of(id) == self.queue)?;
@@ -109,26 +109,26 @@ impl Receives {
         Some(index)
     }
 
-    /// What arrived in a buffer.
+    /// Returns the bytes in a buffer.
     ///
     /// # Safety
-    /// The buffer is not posted for `'a`, and holds `len` bytes at least.
+    /// The buffer is not posted during `'a`, and holds at least `len` bytes.
     #[inline]
     pub(crate) unsafe fn bytes<'a>(&self, index: usize, len: usize) -> SharedBytes<'a> {
         // SAFETY: within the slab, and nobody writes to it: the caller's promise.
         unsafe { SharedBytes::new(self.address(index), len.min(self.size)) }
     }
 
-    /// Whether buffers can be kept for a while without starving senders. A peer's own cannot: that a message was
-    /// consumed tells the peer that there is a buffer again.
+    /// Returns whether buffers can be kept for a while without delaying senders. A peer's own buffers cannot: the
+    /// report that a message was consumed promises a free buffer to the peer.
     #[inline]
     pub(crate) fn plenty(&self) -> bool {
-        // One may be taken before whoever posted it has counted it.
+        // A buffer may be taken before the posting thread has counted it.
         let posted = self.posted.load(Ordering::Relaxed).wrapping_sub(self.taken.load(Ordering::Relaxed)) as isize;
         self.is_shared() && posted > self.low as isize
     }
 
-    /// Whether all peers share the buffers.
+    /// Returns whether all peers share the buffers.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.taker, PostTarget::All(_))
@@ -155,7 +155,7 @@ impl Retain for Keeping<'_> {
     }
 }
 
-/// Posts its buffer when dropped, and not before.
+/// Posts the buffer again when it is dropped.
 struct Kept {
     receives: Arc<Receives>,
     index: usize,

@@ -1,5 +1,5 @@
-//! Asks the kernel for routes by rtnetlink(7). RoCE over UDP and iWARP over TCP follow IP routes, by their port's own
-//! interface only.
+//! Queries the kernel's routes by rtnetlink(7). RoCE over UDP and iWARP over TCP follow IP routes, but only through
+//! their port's own interface.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// How an interface leads to an address.
+/// How an interface reaches an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Nowhere,
     /// Within its own network.
     Direct,
-    /// By way of a router.
+    /// Across a router.
     Routed,
 }
 
@@ -43,7 +43,7 @@ struct Message {
     flags: u32,
 }
 
-/// `struct rtattr`, before its value; the next begins at a multiple of four.
+/// `struct rtattr`, before its value. The next one begins at a multiple of four.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Attribute {
@@ -60,8 +60,8 @@ const INTERFACE: u16 = 4;
 const GATEWAY: u16 = 5;
 const VIA: u16 = 18;
 
-/// How `interface` leads from its address `from` to `to`. None: that cannot be told, for one because another network
-/// namespace has the interface.
+/// Returns how `interface` reaches `to` from its address `from`. Returns `None` if that is unknown, for example because
+/// the interface is in another network namespace.
 pub(crate) fn route(interface: &str, from: IpAddr, to: IpAddr) -> Option<Route> {
     if from.is_ipv4() != to.is_ipv4() {
         return None;
@@ -71,7 +71,7 @@ pub(crate) fn route(interface: &str, from: IpAddr, to: IpAddr) -> Option<Route> 
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None).ok()?;
     let index = netdevice::name_to_index(&socket, interface).ok()?;
     rustix::net::send(&socket, &question(index, from, to), SendFlags::empty()).ok()?;
-    // It has answered by now.
+    // The kernel has answered by now.
     let mut answer = [0; 4096];
     let (_, len) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
     read(answer.get(..len)?, index)
@@ -79,7 +79,8 @@ pub(crate) fn route(interface: &str, from: IpAddr, to: IpAddr) -> Option<Route> 
 
 fn question(interface: u32, from: IpAddr, to: IpAddr) -> Vec<u8> {
     const REQUEST: u16 = 1;
-    /// The entry of a table that fits, not what the kernel would do without one: look for the address on the network.
+    /// Only a matching entry of a table counts, not the kernel's fallback, which searches for the address on the
+    /// network.
     const ENTRY: u32 = 0x2000;
     let octets = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -122,7 +123,7 @@ fn read(answer: &[u8], interface: u32) -> Option<Route> {
                 let len = usize::from(attribute.len);
                 let value = value.get(..len.checked_sub(size_of::<Attribute>())?)?;
                 match attribute.kind {
-                    // Of IPv6, it may be one by another interface.
+                    // With IPv6 the route may use another interface.
                     INTERFACE if value != interface.to_ne_bytes() => return Some(Route::Nowhere),
                     GATEWAY | VIA => route = Route::Routed,
                     _ => {}
@@ -150,7 +151,7 @@ mod tests {
         let own = ip("127.0.0.1");
         assert_eq!(route("lo", own, own), Some(Route::Direct));
         assert_eq!(route("lo", own, ip("127.1.2.3")), Some(Route::Direct));
-        // Reserved for documentation; whatever leads there is another interface.
+        // A documentation address. Any route to it uses another interface.
         assert_eq!(route("lo", own, ip("198.51.100.7")), Some(Route::Nowhere));
         assert_eq!(route("no such", own, own), None);
         assert_eq!(route("lo", own, ip("::1")), None);

@@ -1,4 +1,4 @@
-//! The parameters of this transport, in the form in which its parts need them.
+//! The parameters of this transport, in the form that its parts use.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::receive_queues::ReceiveQueues;
 use crate::verbs::{Patience, Priority};
 use crate::{invalid, memory, partitions};
 
-/// Work of a connection beside messages: a credit, a goodbye, and what ends it.
+/// The work of a connection besides messages: a credit, a goodbye, and the request that ends it.
 pub(crate) const SPARE_WORK: usize = 3;
-/// Completions beside those of receives that there is always room for.
+/// The completions besides those of receives for which there is always room.
 pub(crate) const SPARE_COMPLETIONS: usize = 64;
 
-/// See the rows `btl_openib_*` of the parameter table.
+/// See the parameters `btl_openib_*`.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) eager_limit: usize,
@@ -26,58 +26,58 @@ pub(crate) struct Settings {
     pub(crate) min_rdma_size: usize,
     /// The receiver's device moves large messages, not the sender's.
     pub(crate) get: bool,
-    /// Bytes of the program's memory that stay registered.
+    /// The bytes of the program's memory that stay registered.
     pub(crate) registration_cache: usize,
     pub(crate) direct: DirectSettings,
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
-    /// Ports to use at most.
+    /// The largest number of ports to use.
     pub(crate) ports: usize,
     pub(crate) gid_index: Option<u8>,
     pub(crate) connection_manager: ConnectionManager,
-    /// Alike in all processes of a job, in number at least.
+    /// The receive queues. Their number is the same in all processes of a job.
     pub(crate) queues: ReceiveQueues,
     pub(crate) completions: usize,
-    /// Work under way on one connection.
+    /// The work under way on one connection.
     pub(crate) depth: usize,
     pub(crate) inline: u32,
     pub(crate) pkey_index: u16,
-    /// Of the partition to use, in the stead of an index.
+    /// The key of the partition to use, instead of an index.
     pub(crate) pkey: Option<u16>,
     pub(crate) different_subnets: bool,
     pub(crate) fork_support: bool,
     pub(crate) priority: Priority,
-    /// Exponent of 4.096 us after which a device sends again.
+    /// The exponent of 4.096 us after which a device resends.
     pub(crate) timeout: u8,
     pub(crate) retries: u8,
     pub(crate) rnr_timer: u8,
     pub(crate) peer_timeout: Duration,
 }
 
-/// See the rows `btl_openib_gpudirect*`.
+/// See the parameters `btl_openib_gpudirect*`.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectSettings {
     pub(crate) wanted: GpuDirect,
-    /// The largest message.
+    /// The largest message in bytes.
     pub(crate) limit: usize,
-    /// Bytes of device memory that stay registered.
+    /// The bytes of device memory that stay registered.
     pub(crate) cache: usize,
-    /// Where the kernel tells of its modules.
+    /// The folder in which the kernel lists its modules.
     pub(crate) sysfs: PathBuf,
 }
 
 /// The connection method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionManager {
-    /// Datagrams where there are any.
+    /// Datagrams if the device supports them.
     Auto,
     Datagrams,
     Rdmacm,
 }
 
 impl Settings {
-    /// Receive queues as they are on a network, where `peers` may send: a device may share no buffers; over iWARP nobody waits whose message finds no
-    /// buffer; and librdmacm connects one queue pair at a time.
+    /// Returns the receive queues for a network on which `peers` may send. A device may not support shared buffers.
+    /// Over iWARP a message without a buffer breaks its connection. librdmacm connects only one queue pair.
     pub(crate) fn queues_on(&self, iwarp: bool, shares: bool, peers: usize) -> ReceiveQueues {
         let list = if shares { self.queues.clone() } else { self.queues.all_per_peer() };
         match self.connection_manager {
@@ -87,23 +87,23 @@ impl Settings {
         }
     }
 
-    /// Of devices.
+    /// The device names.
     pub(crate) fn patience(&self) -> Patience {
         Patience { timeout: self.timeout, retries: self.retries, rnr_timer: self.rnr_timer }
     }
 
-    /// Returns the traffic class for librdmacm; none on InfiniBand, where it would select another route.
+    /// Returns the traffic class for librdmacm, or `None` on InfiniBand, where it would select another route.
     pub(crate) fn type_of_service(&self, kind: Kind) -> Option<u8> {
         Some(self.priority.traffic_class).filter(|&class| class != 0 && kind != Kind::InfiniBand)
     }
 
-    /// Messages of one peer that may wait here.
+    /// Returns the number of messages of one peer that may wait here.
     pub(crate) fn window(&self) -> usize {
         self.queues.window()
     }
 
     /// # Errors
-    /// Parameters that contradict each other or that no device can honour.
+    /// Parameters contradict each other, or no device supports them.
     pub(crate) fn new(parameters: &Parameters) -> Result<Self, Error> {
         let include = list(&parameters.btl_openib_if_include);
         let exclude = list(&parameters.btl_openib_if_exclude);
@@ -188,7 +188,7 @@ impl Settings {
     }
 }
 
-/// The longest timeout whose repetitions end within `limit`.
+/// Returns the longest timeout whose repetitions end within `limit`.
 fn timeout_within(limit: Duration, retries: u8) -> u8 {
     let each = limit / (u32::from(retries) + 1);
     let mut exponent = 8;

@@ -1,7 +1,7 @@
 //! Decides whether a route leads from this process's port to a peer's port.
 //!
-//! On InfiniBand, ports of one subnet have the upper half of their addresses in common. RoCE over UDP and iWARP go where IP
-//! goes, so the kernel's routes tell: there must be one by the port's own interface. RoCE over Ethernet has no routers.
+//! InfiniBand ports of one subnet have the same upper half of their addresses. RoCE over UDP and iWARP follow IP
+//! routes, so the kernel must have a route through the port's own interface. RoCE over Ethernet has no routers.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::port::Port;
 use crate::routes::{Route, route};
 use crate::verbs::port_file;
 
-/// The interface whose addresses `own`, an address of `port`, is among. None: it has none, or nobody knows.
+/// Returns the interface of `port` with the address `own`, or `None` if there is none or it is unknown.
 pub(crate) fn interface(port: &Port, own: &Address) -> Option<String> {
     match own.kind {
         Kind::InfiniBand => None,
@@ -33,13 +33,13 @@ pub(crate) fn interface(port: &Port, own: &Address) -> Option<String> {
     }
 }
 
-/// Whether the network leads from `own`, by its `interface`, to `peer`, as far as can be told.
+/// Returns whether the network leads from `own`, through its `interface`, to `peer`, as far as is known.
 pub(crate) fn lead(own: &Address, interface: Option<&str>, peer: &Address) -> bool {
     if own.kind == Kind::InfiniBand {
         return own.subnet() == peer.subnet();
     }
     let (from, to) = (own.ip(), peer.ip());
-    // Every network has these.
+    // Every network has link-local addresses.
     if is_link_local(from) && is_link_local(to) {
         return true;
     }
@@ -62,7 +62,7 @@ pub(crate) mod tests {
     use super::*;
     use cableway_btl::process::Process;
 
-    /// A port with that address.
+    /// Returns a port with that address.
     pub(crate) fn of(kind: Kind, ip: &str) -> Address {
         let ip: IpAddr = ip.parse().unwrap();
         let gid = match ip {
@@ -93,7 +93,7 @@ pub(crate) mod tests {
             let leads = |interface: Option<&str>, to: &str| lead(&of(kind, "127.0.0.1"), interface, &of(kind, to));
             assert!(leads(Some("lo"), "127.0.0.1") && leads(Some("lo"), "127.1.2.3"));
             assert!(!leads(Some("lo"), "198.51.100.7"), "{kind:?}");
-            // Nobody knows.
+            // The interface is unknown.
             assert!(leads(None, "198.51.100.7") && leads(Some("no such"), "198.51.100.7"));
             assert!(lead(&of(kind, "fe80::1"), Some("lo"), &of(kind, "fe80::2")));
         }

@@ -26,9 +26,9 @@ struct Pair {
 }
 
 impl Copies {
-    /// Copies `from` to `to`, which are equally long.
     /// Copies `from` to `to`, which have equal lengths.
-    /// Both regions stay valid until the copy completes. Until then no code writes `from` or accesses `to`.
+    ///
+    /// # Safety
     /// Both regions stay valid until the copy completes. Until then no code writes `from` or accesses `to`.
     pub(crate) unsafe fn start(
         &mut self,
@@ -62,7 +62,7 @@ impl Copies {
         self.running.is_empty()
     }
 
-    /// Completes what is done.
+    /// Completes finished copies.
     pub(crate) fn take_done(&mut self, devices: &Devices) -> Vec<(Token, Result<(), Error>)> {
         let mut done = Vec::new();
         self.running.retain_mut(|copying| {

@@ -13,13 +13,13 @@ const LONGEST_NAME: usize = 107;
 /// A process's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
-    /// Where it runs.
+    /// The node and namespaces that it runs in.
     pub(crate) node: Node,
-    /// The socket that it listens on.
+    /// The name of its listening socket.
     pub(crate) socket: SocketName,
 }
 
-/// Name of a listening socket.
+/// The name of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SocketName {
     /// In the abstract namespace of the network namespace.

@@ -1,5 +1,5 @@
-//! The costs of operations, whose proportions select protocols. Costs between cores were measured between two of one
-//! socket. Costs between devices are measured, unless parameters override them.
+//! The costs of operations. Their proportions select protocols. Costs between cores were measured between two cores of
+//! one socket. Costs between devices are measured, unless parameters override them.
 
 mod priced;
 
@@ -11,25 +11,25 @@ use cableway_common_cuda::{CopyCost, DeviceCosts as Measured};
 
 pub(crate) use priced::Priced;
 
-/// One way of a small message.
+/// A small message in one direction.
 pub(crate) const LATENCY: Duration = Duration::from_nanos(120);
 
-/// Two copies through fragments, by both sides at the same time.
+/// Two copies through fragments, which both sides make at the same time.
 pub(crate) const SEND: Cost = Cost { fixed: LATENCY, bytes_per_second: 13e9 };
 
-/// One copy, and the system call that makes it.
+/// One copy, including its system call.
 pub(crate) const SINGLE_COPY: Cost = Cost { fixed: Duration::from_nanos(700), bytes_per_second: 12e9 };
 
 /// The costs of messages between two devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DeviceCosts {
-    /// Through host memory.
+    /// Staged through host memory.
     pub(crate) staged: Cost,
-    /// By one copy that the receiver makes.
+    /// By one copy of the receiver.
     pub(crate) direct: Cost,
-    /// By one copy that the sender makes.
+    /// By one copy of the sender.
     pub(crate) push: Cost,
-    /// By one copy on a device that processes use in turns.
+    /// By one copy on a device that several processes share in turn.
     pub(crate) turn: Cost,
 }
 
@@ -44,21 +44,21 @@ pub(crate) struct Estimates {
     push_latency_set: bool,
 }
 
-/// The knowledge about the device of the peer's buffer.
+/// The device of the peer's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PeerDevice {
-    /// Nothing yet.
+    /// Unknown.
     #[default]
     Unknown,
-    /// It is the device of the own buffer.
+    /// The device of the own buffer.
     Same,
-    /// Its identity.
+    /// The device with this identity.
     Device([u8; 16]),
 }
 
-/// What a message takes besides the one copy, or the two, that make most of it, and the share of the slower copy's rate
-/// that a pipeline of both reaches: the processors' part, from windows and ping-pongs between two H200s beside the
-/// driver's own copies (benches/results).
+/// The time of a message besides its one or two copies, and the share of the slower copy's rate that a pipeline of two
+/// copies reaches. Measured with windows and ping-pongs between two H200s, compared with the driver's own copies
+/// (benches/results).
 const DIRECT_BESIDES: Duration = Duration::from_micros(3);
 const STAGED_BESIDES: Duration = Duration::from_micros(6);
 const STAGED_SHARE: f64 = 0.8;
@@ -85,7 +85,7 @@ impl Estimates {
         }
     }
 
-    /// What messages cost between a device of which this was measured and another.
+    /// Returns the costs of messages between a device with these measurements and another one.
     pub(crate) fn costs(&self, measured: Option<&Measured>, other: PeerDevice) -> DeviceCosts {
         let mut costs = self.costs;
         let Some(measured) = measured else { return costs };
@@ -119,8 +119,8 @@ fn replace<T>(estimate: &mut T, measured: T, set: bool) {
     }
 }
 
-/// To store, with what differs little from fetching as if it did not: then the sender copies what is small, and the
-/// receiver what is large, so that it comes while the sender computes.
+/// Returns the cost of a store. If it differs little from a fetch, it counts as equal: then the sender copies small
+/// messages, and the receiver copies large ones, which can arrive while the sender computes.
 fn alike(pull: CopyCost, push: CopyCost) -> CopyCost {
     let near = |a: f64, b: f64| (a - b).abs() <= a.max(b) * ALIKE;
     let latency = near(pull.latency.as_secs_f64(), push.latency.as_secs_f64());
@@ -132,7 +132,8 @@ fn alike(pull: CopyCost, push: CopyCost) -> CopyCost {
 }
 
 impl DeviceCosts {
-    /// The sizes, from and up to, for which one copy does not take longer than two; from `usize::MAX` if there are none.
+    /// Returns the range of sizes for which one copy is not slower than two. It begins at `usize::MAX` if there are
+    /// none.
     pub(crate) fn direct_sizes(&self) -> (usize, usize) {
         let (fetched, stored) = (sizes(self.direct, self.staged), sizes(self.push, self.staged));
         (fetched.0.min(stored.0), fetched.1.max(stored.1))
@@ -142,7 +143,7 @@ impl DeviceCosts {
 fn sizes(one: Cost, two: Cost) -> (usize, usize) {
     let more = one.fixed.as_secs_f64() - two.fixed.as_secs_f64();
     let gain = two.bytes_per_second.recip() - one.bytes_per_second.recip();
-    // A float that is too large, infinite or no number becomes the largest or 0.
+    // A float that is too large, infinite or not a number becomes the largest or 0.
     let even = more / gain;
     match (more <= 0.0, gain) {
         (true, gain) if gain >= 0.0 => (1, usize::MAX),
@@ -152,7 +153,7 @@ fn sizes(one: Cost, two: Cost) -> (usize, usize) {
     }
 }
 
-/// Largest single `get` or `put`: they are done when they return, and progress waits that long, some 0.1 ms.
+/// The largest single `get` or `put`. These are synchronous, so this limits the time in progress to some 0.1 ms.
 pub(crate) const SINGLE_COPY_PIECE: usize = 1 << 20;
 
 #[cfg(test)]

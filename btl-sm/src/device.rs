@@ -1,5 +1,5 @@
-//! Memory through which device data travels between processes of one node: the sender's device copies into a fragment
-//! of a segment that both have registered with the driver, the receiver's device copies out of the same pages.
+//! The segment for device data between processes of one node. Both processes register it with the driver. The sender's
+//! device copies into a fragment of it, and the receiver's device copies out of the same pages.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::segment::{Class, DeviceGeometry, Memory};
 
 /// This process's device segment.
 pub(crate) struct DeviceSegment {
-    /// First, so that it ends before the memory does.
+    /// Dropped before the memory.
     _registration: HostRegistration,
     pub(crate) memory: Arc<Memory>,
     /// Small fragments, and chunks.
@@ -29,7 +29,7 @@ impl DeviceSegment {
 
 /// A peer's device segment, mapped here.
 pub(crate) struct DeviceMapping {
-    /// First, so that it ends before the memory does.
+    /// Dropped before the memory.
     _registration: HostRegistration,
     pub(crate) memory: Arc<Memory>,
     pub(crate) classes: [Class; 2],

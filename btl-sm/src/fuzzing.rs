@@ -19,7 +19,7 @@ use crate::segment::{FifoMemory, Layout, Memory};
 use crate::settings::Settings;
 use crate::single_copy::Handle;
 
-/// The address that a peer publishes.
+/// The card that a peer publishes.
 pub fn card(bytes: &[u8]) {
     if let Ok(card) = Card::parse(bytes) {
         assert_eq!(card.to_bytes(), bytes);
@@ -59,8 +59,8 @@ struct Scene {
     victim: Arc<SharedMemory>,
     to_villain: Box<dyn Endpoint>,
     _socket: Descriptor,
-    /// The segment of the hostile process, which the honest one reads, and the honest one's, which the hostile one may
-    /// write.
+    /// The segment of the hostile process, which the honest one reads, and the segment of the honest one, which the
+    /// hostile one may write.
     villains: Memory,
     victims: Arc<Memory>,
     layout: Layout,

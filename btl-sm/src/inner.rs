@@ -1,4 +1,4 @@
-//! The state of this process's shared-memory transport that endpoints and progress share.
+//! The state of this process's shared-memory transport, which endpoints and progress share.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -21,7 +21,7 @@ use crate::pool::{Pool, Reference};
 use crate::segment::{Layout, Memory};
 use crate::settings::Settings;
 
-/// Host fragments of one class that an endpoint may have in flight.
+/// The number of host fragments of one class that an endpoint may have in flight.
 const MOST_IN_FLIGHT: usize = 16;
 
 pub(crate) struct Inner {
@@ -34,39 +34,39 @@ pub(crate) struct Inner {
     pub(crate) layout: Layout,
     /// Eager fragments, and larger ones.
     pools: [Pool; 2],
-    /// Made when device data is first sent. None: the system refused.
+    /// Created when device data is first sent. `None` if the system refused.
     device: OnceLock<Option<DeviceSegment>>,
     pub(crate) device_copies: DeviceCopies,
     peers: Mutex<HashMap<Rank, Arc<Peer>>>,
     indices: Mutex<Indices>,
     boxes_given: AtomicU32,
-    /// By which peers know our memory. Boxed: its address is told.
+    /// The cookie, by which peers identify this process's memory. Boxed, because its address is published.
     cookie: Box<u64>,
     requests: Mutex<Vec<Request>>,
     has_requests: AtomicBool,
 }
 
-/// The numbers of peers in our FIFO.
+/// The numbers of peers as producers in the own FIFO.
 #[derive(Default)]
 struct Indices {
     by_rank: HashMap<Rank, u16>,
-    /// Those of peers that have gone.
+    /// The numbers of peers that are gone.
     free: Vec<u16>,
 }
 
-/// The requests of an endpoint to progress.
+/// Requests of an endpoint to progress.
 pub(crate) enum Request {
-    /// To connect.
+    /// Connect.
     Connect(Arc<Peer>),
-    /// To offer the device segment.
+    /// Offer the device segment.
     OfferDevice(Arc<Peer>),
-    /// To ask for a descriptor of the peer's device memory.
+    /// Request descriptors of the peer's device memory.
     Ask(Arc<Peer>, DescriptorRequest),
-    /// To report the failure that the peer has been given.
+    /// Report the failure that is stored in the peer.
     ReportFailure(Arc<Peer>),
-    /// To report that the peer has left, once devices are done with its memory.
+    /// Report that the peer has left, after device copies end.
     LetGo(Arc<Peer>),
-    /// To end in good order.
+    /// Say goodbye.
     Close(Arc<Peer>),
 }
 
@@ -114,7 +114,7 @@ impl Inner {
         self.peers.lock().get(&rank).cloned()
     }
 
-    /// The number of a rank in our FIFO. None: the FIFO has no room for one more.
+    /// Returns the number of a rank in the own FIFO, or `None` if the FIFO has no room for one more.
     pub(crate) fn index_of(&self, rank: Rank) -> Option<u16> {
         let indices = &mut *self.indices.lock();
         if let Some(&index) = indices.by_rank.get(&rank) {
@@ -122,7 +122,7 @@ impl Inner {
         }
         let index = match indices.free.pop() {
             Some(index) => index,
-            // As long as none is free, those in use are the first ones.
+            // While none is free, the numbers in use are the first ones.
             None => {
                 let next = indices.by_rank.len();
                 let has_room = (next + 1) * self.layout.fifo_quota <= self.layout.fifo_cells;
@@ -133,14 +133,14 @@ impl Inner {
         Some(index)
     }
 
-    /// Another peer may have its number: it has gone, and everything that it wrote has been read.
+    /// Releases the number of a peer that is gone and whose records have all been read.
     pub(crate) fn release_index(&self, rank: Rank) {
         let indices = &mut *self.indices.lock();
         indices.free.extend(indices.by_rank.remove(&rank));
     }
 
-    /// How this process introduces itself to `rank`, whose number in our FIFO is `index`.
-    /// None: it is not to be spoken to.
+    /// Returns the introduction of this process to `rank`, whose number in the own FIFO is `index`. Returns `None` if
+    /// they must not communicate.
     pub(crate) fn hello(&self, rank: Rank, index: u16) -> Option<Hello> {
         Some(Hello {
             secret: self.job.secret_for(rank)?,
@@ -154,7 +154,7 @@ impl Inner {
         })
     }
 
-    /// Whether single copy may be tried with a process of this pid that runs there.
+    /// Returns whether single copy may be tried with a process of this pid in these namespaces.
     pub(crate) fn single_copy_allowed(&self, pid: u32, node: &Node) -> bool {
         let same_namespaces = node.pid == self.node.pid && node.user == self.node.user;
         if self.settings.single_copy && !same_namespaces && self.node.boot_id == node.boot_id {
@@ -167,7 +167,7 @@ impl Inner {
         self.settings.single_copy && same_namespaces && pid != 0
     }
 
-    /// The pool of a class.
+    /// Returns the pool of a class.
     pub(crate) fn pool(&self, class: u8) -> Option<&Pool> {
         match class {
             0 | 1 => self.pools.get(usize::from(class)),
@@ -175,7 +175,7 @@ impl Inner {
         }
     }
 
-    /// The device segment, made now if need be.
+    /// Returns the device segment. Creates it if necessary.
     pub(crate) fn device_segment(&self) -> Option<&DeviceSegment> {
         let make = || match DeviceSegment::create(&self.settings.device_geometry, &self.devices) {
             Ok(segment) => Some(segment),
@@ -187,21 +187,21 @@ impl Inner {
         self.device.get_or_init(make).as_ref()
     }
 
-    /// A fast box for one more peer. None: there are no more.
+    /// Returns a fast box for one more peer, or `None` if all are in use.
     pub(crate) fn give_box(&self) -> Option<u32> {
         let most = self.layout.boxes as u32;
         let next = |given: u32| (given < most).then_some(given + 1);
         self.boxes_given.fetch_update(Relaxed, Relaxed, next).ok()
     }
 
-    /// Takes a fragment back that was not sent.
+    /// Takes an unsent fragment back.
     pub(crate) fn give_back(&self, reference: Reference) {
         if let Some(pool) = self.pool(reference.class()) {
             pool.give_back(reference.id());
         }
     }
 
-    /// Takes back all that is in flight to a peer that is gone.
+    /// Takes back all fragments in flight to a peer that is gone.
     pub(crate) fn forget_peer(&self, index: u16) {
         (0..4).filter_map(|class| self.pool(class)).for_each(|pool| pool.forget_peer(index));
     }
@@ -226,7 +226,7 @@ impl Inner {
         })
     }
 
-    /// Fails a peer from outside of progress, which will report it.
+    /// Marks a peer as failed from outside of progress, which reports it.
     pub(crate) fn fail_from_outside(&self, peer: &Arc<Peer>, error: Error) {
         if peer.fail(error) {
             self.request(Request::ReportFailure(peer.clone()));
@@ -234,7 +234,7 @@ impl Inner {
     }
 }
 
-/// Fills `bytes` from the system's generator.
+/// Fills `bytes` with random bytes of the system.
 pub(crate) fn random(bytes: &mut [u8]) -> std::io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {

@@ -8,8 +8,8 @@
 //!                     fragments of a segment that both processes have registered with the driver
 //! ```
 //!
-//! `segment` draws the shared memory, `ring` holds the two lock-free rings, `connection` says how processes
-//! meet and part. `endpoint` sends, `progress` receives; they meet in `peer` and `inner` only, so that
+//! `segment` describes the layout of the shared memory. `ring` holds the two lock-free rings. `connection` connects and
+//! disconnects processes. `endpoint` sends, and `progress` receives. They share only `peer` and `inner`, so that
 //! endpoints of different peers share no lock.
 //!
 //! **Linux only**: memfd, abstract sockets, `process_vm_readv`.

@@ -1,4 +1,4 @@
-//! The socket at which peers find this process, and its name.
+//! The listening socket of this process, and its name.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -34,7 +34,7 @@ pub(crate) fn listen(job: &Job, folder: &str) -> io::Result<(Descriptor, SocketN
     Ok((listener, name, Some(Unlink { path, origin: Origin::here() })))
 }
 
-/// Removes the file of this process's socket when dropped, unless that is in a forked child.
+/// Removes the file of this process's socket when dropped, except in a forked child.
 pub(crate) struct Unlink {
     path: PathBuf,
     origin: Origin,
@@ -50,7 +50,7 @@ impl Drop for Unlink {
     }
 }
 
-/// Removes sockets that killed processes have left in a shared folder: those that refuse a connection.
+/// Removes sockets of killed processes from a shared folder. They refuse connections.
 fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -21,22 +21,22 @@ impl Namespace {
     }
 }
 
-/// Where a process runs.
+/// The node and namespaces of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Node {
     /// Differs between nodes and between boots of one node; containers share it with their host.
     pub(crate) boot_id: [u8; 36],
-    /// Abstract sockets end here.
+    /// Abstract sockets work only within this namespace.
     pub(crate) network: Namespace,
-    /// Pids mean the same here.
+    /// Pids are valid within this namespace.
     pub(crate) pid: Namespace,
-    /// Uids and capabilities mean the same here.
+    /// Uids and capabilities are valid within this namespace.
     pub(crate) user: Namespace,
 }
 
 impl Node {
-    /// Where this process runs.
+    /// Returns the node and namespaces of this process.
     pub(crate) fn of_this_process() -> io::Result<Self> {
         let text = std::fs::read("/proc/sys/kernel/random/boot_id")?;
         let boot_id = text.first_chunk().copied();

@@ -1,12 +1,12 @@
-//! The offers of an endpoint to its peer, and its claims.
+//! The own offers of an endpoint, and its claims of the peer's offers.
 
 use cableway_btl::Offer;
 
 use crate::ring::{Corrupt, offer};
 use crate::segment::{Memory, OFFERS};
 
-/// Which of the words for one peer are in use. An offer is named by its word, in the lowest 3 bits, and by how many were
-/// made before it.
+/// The words in use for one peer. An offer is identified by its word, in the lowest 3 bits, and by the number of
+/// earlier offers.
 #[derive(Default)]
 pub(crate) struct Offers {
     in_use: [bool; OFFERS],
@@ -38,7 +38,7 @@ impl Offers {
     }
 }
 
-/// Claims an offer of the peer's, whose segment this is. Any 64 bits may be said to be one.
+/// Claims an offer in the peer's segment. Any 64 bits are accepted as an offer.
 pub(crate) fn claim(memory: &Memory, place: impl Fn(usize) -> usize, offer: Offer) -> bool {
     let (index, generation) = parts(offer);
     offer::claim(memory.word(place(index)), generation)

@@ -8,11 +8,11 @@ use crate::ring::fast_box::Writer;
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
 
-/// The path of messages. It only moves to the next variant, and the order of messages is kept.
+/// The path of messages. It only changes to the next variant, and messages keep their order.
 pub(crate) enum Path {
     /// Not connected.
     None,
-    /// References in the peer's FIFO; messages so far.
+    /// References in the peer's FIFO, and the number of messages so far.
     Fifo(FifoPath, usize),
     /// The own fast box.
     Box(Writer<BoxMemory>),
@@ -22,7 +22,7 @@ pub(crate) enum Path {
 pub(crate) struct FifoPath {
     link: Arc<Link>,
     cells: FifoMemory,
-    /// Positions of own records that the peer may not have read.
+    /// The positions of own records that the peer may not have read.
     unread: VecDeque<u64>,
 }
 
@@ -32,7 +32,7 @@ impl FifoPath {
         FifoPath { link, cells, unread: VecDeque::new() }
     }
 
-    /// Whether the own share of the FIFO has room for so many.
+    /// Returns whether the own share of the FIFO has room for this many records.
     pub(crate) fn has_room(&mut self, needed: usize) -> bool {
         let quota = self.link.layout.fifo_quota;
         if self.unread.len() + needed > quota {

@@ -15,17 +15,17 @@ use crate::pool::Reference;
 use crate::segment::{Class, Layout, Memory};
 use crate::single_copy::Remote;
 
-/// How far the connection to a peer is.
+/// The state of the connection to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Status {
     /// Not requested.
     Idle = 0,
-    /// Under way; what the peer sends can arrive already.
+    /// In progress. Messages of the peer may already arrive.
     Connecting = 1,
-    /// Both ways.
+    /// Established in both directions.
     Open = 2,
-    /// The peer has ended in good order: what it sent still arrives, nothing more can be sent.
+    /// The peer has said goodbye. Its messages still arrive, but nothing can be sent.
     Departed = 3,
     /// Dead, disconnected or unreachable.
     Failed = 4,
@@ -36,15 +36,15 @@ pub(crate) struct Peer {
     pub(crate) rank: Rank,
     status: AtomicU8,
     error: Mutex<Option<Error>>,
-    /// Set before the status becomes `Open`, and never unset.
+    /// Set before the status becomes `Open`, and never reset.
     pub(crate) link: OnceLock<Arc<Link>>,
-    /// Where it listens, once its card was seen.
+    /// The peer's listening socket, once its card is known.
     pub(crate) socket: OnceLock<SocketName>,
-    /// Whether an endpoint has been made; there is one at most.
+    /// True if the endpoint exists. There is at most one.
     pub(crate) has_endpoint: AtomicBool,
-    /// The endpoint was dropped: failures are not reported.
+    /// True if the endpoint was dropped. Then failures are not reported.
     pub(crate) closed: AtomicBool,
-    /// One of the two sides found that it cannot copy from the other.
+    /// True if one of the two sides cannot copy from the other.
     pub(crate) single_copy_refused: AtomicBool,
     pub(crate) device: DeviceState,
 }
@@ -79,12 +79,12 @@ impl Peer {
         }
     }
 
-    /// Moves on to `to`; never back. Whether this call did it.
+    /// Advances the status to `to`, never back. Returns whether this call did it.
     pub(crate) fn advance(&self, to: Status) -> bool {
         self.status.fetch_max(to as u8, AcqRel) < to as u8
     }
 
-    /// Fails for `error`, unless it has failed already. Whether this call did it.
+    /// Sets the status to failed with `error`, unless it has failed already. Returns whether this call did it.
     pub(crate) fn fail(&self, error: Error) -> bool {
         let mut slot = self.error.lock();
         if self.status() == Status::Failed {
@@ -94,50 +94,50 @@ impl Peer {
         self.advance(Status::Failed)
     }
 
-    /// Returns why nothing can be sent.
+    /// Returns the reason why nothing can be sent.
     pub(crate) fn error(&self) -> Error {
         self.error.lock().clone().unwrap_or(Error::PeerLeft { btl: NAME, peer: self.rank })
     }
 
-    /// The result of one side's attempt to copy from the other.
+    /// Records the result of one side's attempt to copy from the other.
     pub(crate) fn single_copy_checked(&self, works: bool) {
         if !works {
             self.single_copy_refused.store(true, Relaxed);
         }
     }
 
-    /// That the peer is gone, and why.
+    /// Returns the error of a peer that is gone.
     pub(crate) fn gone(&self, reason: impl Into<String>) -> Error {
         Error::PeerGone { btl: NAME, peer: self.rank, reason: reason.into() }
     }
 
-    /// That the peer was never connected, and why.
+    /// Returns the error of a peer that was never connected.
     pub(crate) fn unreachable(&self, reason: impl Into<String>) -> Error {
         Error::Unreachable { btl: NAME, peer: self.rank, reason: reason.into() }
     }
 
-    /// That the peer broke the rules, and which.
+    /// Returns the error of a peer that violated the protocol.
     pub(crate) fn malformed(&self, reason: impl Into<String>) -> Error {
         Error::Malformed { btl: NAME, peer: self.rank, reason: reason.into() }
     }
 }
 
-/// A peer's memory, mapped here.
+/// A peer's mapped memory.
 pub(crate) struct Link {
     pub(crate) memory: Arc<Memory>,
     pub(crate) layout: Layout,
-    /// The number by which records in the peer's FIFO are known to be ours.
+    /// The own number as a producer in the peer's FIFO.
     pub(crate) our_index: u16,
-    /// The number by which records in our FIFO are known to be the peer's.
+    /// The peer's number as a producer in the own FIFO.
     pub(crate) index: u16,
-    /// For single copy; none where the namespaces or a parameter forbid it.
+    /// For single copy; `None` if the namespaces or a parameter forbid it.
     pub(crate) remote: Option<Remote>,
-    /// The peer's device segment, once it was sent.
+    /// The peer's device segment, after it was sent.
     pub(crate) device: OnceLock<DeviceMapping>,
 }
 
 impl Link {
-    /// The memory and class that a reference from this peer names, if there is such a fragment.
+    /// Returns the memory and class of the fragment that a reference of this peer names, if it exists.
     #[inline]
     pub(crate) fn resolve(&self, reference: Reference) -> Option<(&Arc<Memory>, &Class)> {
         let (memory, class) = match reference.class() {
@@ -152,7 +152,7 @@ impl Link {
     }
 }
 
-/// Whether the peer has our device segment.
+/// Returns whether the peer has the own device segment.
 #[derive(Default)]
 pub(crate) struct DeviceState(AtomicU8);
 
@@ -161,11 +161,11 @@ pub(crate) struct DeviceState(AtomicU8);
 pub(crate) enum DeviceStatus {
     /// Not requested.
     Unasked,
-    /// The peer was asked to map it.
+    /// The peer was requested to map it.
     Asked,
-    /// It can read our device fragments.
+    /// The peer can read own device fragments.
     Ready,
-    /// It cannot.
+    /// The peer cannot read them.
     Refused,
 }
 

@@ -1,4 +1,4 @@
-//! The receiving side: delivers what has arrived, and looks after the connections now and then.
+//! The receiving side: delivers messages, and checks the connections from time to time.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use crate::ring::fast_box::{Arrival, MAX_INLINE, PAYLOAD, Reader};
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
 
-/// Messages read from one peer before the next peer's turn.
+/// The number of messages read from one peer before the next peer's turn.
 const BATCH: usize = 32;
-/// The clock is looked at once in so many polls: it costs more than a poll.
+/// The clock is read once in this many polls, because it costs more than a poll.
 const POLLS_PER_LOOK: u32 = 32;
-/// Of polls that find something in a fast box, one in so many looks further.
+/// If polls find messages in a fast box, one in this many checks the other sources.
 const BUSY_POLLS: u32 = 4;
 const _: () = assert!(POLLS_PER_LOOK.is_multiple_of(BUSY_POLLS));
-/// How often sockets are looked at when nothing is under way. A system call each time.
+/// The interval for checking sockets if nothing is in progress. Each check is a system call.
 const SOCKET_INTERVAL: Duration = Duration::from_micros(200);
-/// How often our device memory that peers may have mapped is looked after: what its program freed stays taken until they
-/// have closed it. A question to the driver for each allocation.
+/// The interval for checking whether exported device memory was freed. Freed memory stays allocated until peers have
+/// closed it. The check queries the driver for each allocation.
 const EXPORTS_INTERVAL: Duration = Duration::from_millis(20);
-/// How often while a peer connects: it may take its time.
+/// The interval while a peer connects, which may take long.
 const BUSY_INTERVAL: Duration = Duration::from_micros(5);
 
 pub(crate) struct Progress {
     fifo: fifo::Consumer<FifoMemory>,
-    /// By the numbers that records in the FIFO bear.
+    /// The peers by their numbers in FIFO records.
     senders: Vec<Option<Sender>>,
     boxes: Vec<FastBox>,
-    /// Where messages that fill several lines are put together.
+    /// The buffer in which messages of several lines are assembled.
     gather: Box<[u8; MAX_INLINE]>,
     pub(crate) connections: Connections,
     polls: u32,
@@ -70,7 +70,7 @@ impl Progress {
         }
     }
 
-    /// Delivers and completes what is ready; how many events there were.
+    /// Delivers messages and completes operations. Returns the number of events.
     #[inline]
     pub(crate) fn poll(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
         let mut events = 0;
@@ -184,7 +184,7 @@ impl Progress {
         events
     }
 
-    /// Looks at the sockets if it is time to.
+    /// Checks the sockets when it is time.
     #[cold]
     fn look(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
         let now = Instant::now();
@@ -221,7 +221,7 @@ impl Progress {
         events
     }
 
-    /// Delivers what a peer had sent before it died or left.
+    /// Delivers the messages that a peer sent before it died or left.
     fn drain(&mut self, inner: &Inner, peer: &Arc<Peer>, upcalls: &dyn Upcalls) -> usize {
         let mut events = 0;
         loop {
@@ -271,7 +271,7 @@ impl Progress {
         }
     }
 
-    /// Reads nothing more of a peer, and takes back what is in flight to it.
+    /// Stops reading from a peer, and takes back all fragments in flight to it.
     fn forget(&mut self, inner: &Inner, peer: &Arc<Peer>) {
         self.boxes.retain(|fast_box| !Arc::ptr_eq(&fast_box.sender.peer, peer));
         for sender in &mut self.senders {
@@ -284,7 +284,7 @@ impl Progress {
 }
 
 impl FastBox {
-    /// Delivers what has arrived, but not for ever.
+    /// Delivers messages, up to a limit.
     #[inline]
     fn deliver(&mut self, gather: &mut [u8; MAX_INLINE], upcalls: &dyn Upcalls) -> Result<usize, Corrupt> {
         for count in 0..BATCH {
@@ -311,8 +311,8 @@ impl FastBox {
     }
 }
 
-/// Delivers a message in a fragment of the sender's, and returns the fragment unless the message was retained.
-/// What is not known about it from elsewhere stands in its header.
+/// Delivers a message in a fragment of the sender, and returns the fragment unless the message was retained. Without
+/// `about`, the fragment's header has the details.
 fn deliver_fragment(
     sender: &Sender,
     reference: Reference,
@@ -357,7 +357,7 @@ impl Retain for ReceivedFragment<'_> {
     }
 }
 
-/// Returns a fragment to its owner when the last that keeps it is dropped, on whatever thread.
+/// Returns a fragment to its owner when the last reference is dropped, on any thread.
 struct Keeper {
     link: Arc<Link>,
     reference: Reference,

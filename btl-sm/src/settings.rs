@@ -1,4 +1,4 @@
-//! The parameters as this transport uses them: consistent with each other and with what its rings can say.
+//! The parameters as this transport uses them: consistent with each other and within the limits of its rings.
 
 use cableway_base::Parameters;
 use cableway_base::parameters::{DeviceProtocols, SingleCopy};
@@ -8,23 +8,23 @@ use crate::cost::Estimates;
 use crate::ring::fast_box::{MAX_INLINE, PAYLOAD, SLOT};
 use crate::segment::{DeviceGeometry, Geometry};
 
-/// Eager messages above this travel in large fragments, that the small ones lie close together.
+/// Larger eager messages use large fragments, so that the small fragments stay close together.
 const SMALL_FRAGMENT: usize = (4 << 10) + HEADER_ROOM;
-/// Room beyond a message's data for `pml`'s header, in the limits and in what they lead to.
+/// The room for `pml`'s header besides a message's data.
 const HEADER_ROOM: usize = 64;
-/// How many times `btl_sm_fragments` the eager pool may grow to. Pages come into being at first use.
+/// The eager pool may grow to this multiple of `btl_sm_fragments`. Pages use memory only after their first access.
 const POOL_GROWTH: usize = 16;
-/// Larger fragments per eager fragment.
+/// The number of larger fragments for each eager fragment.
 const LARGE_SHARE: usize = 4;
-/// Records that a peer may have in our FIFO, where their number is not large.
+/// The number of records that a peer may have in the own FIFO, if there are few peers.
 const FIFO_QUOTA: usize = 32;
-/// Beyond so many cells peers get smaller quotas.
+/// With more cells than this peers get smaller quotas.
 const FIFO_CELLS: usize = 1 << 16;
-/// Processes of other jobs that this one shares memory with at a time, where it may meet any.
+/// The number of processes of other jobs that may share memory with this one at a time.
 const MOST_FOREIGN_PROCESSES: usize = 124;
-/// Data of a small device fragment, at most.
+/// The data of a small device fragment.
 const DEVICE_SMALL: usize = (64 << 10) + HEADER_ROOM;
-/// Small device fragments for each large one.
+/// The number of small device fragments for each large one.
 const DEVICE_SMALL_SHARE: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -33,15 +33,15 @@ pub(crate) struct Settings {
     pub(crate) device_geometry: DeviceGeometry,
     pub(crate) inline_limit: usize,
     pub(crate) eager_limit: usize,
-    /// Largest message that is copied into a small fragment, or a box, in one call: one that would not be streamed.
+    /// The largest message that one call copies into a small fragment or a box. Larger ones use non-temporal stores.
     pub(crate) short_limit: usize,
     pub(crate) max_send_size: usize,
     pub(crate) device_max_send_size: usize,
     pub(crate) streaming_limit: usize,
     pub(crate) box_threshold: usize,
-    /// Whether devices copy from one process's memory into another's.
+    /// True if devices copy between memories of two processes.
     pub(crate) device_copy: bool,
-    /// Whether kernels copy blocks at regular distances there.
+    /// True if kernels copy blocks at regular distances.
     pub(crate) device_kernels: bool,
     pub(crate) device_costs: Estimates,
     pub(crate) single_copy: bool,
@@ -55,12 +55,12 @@ impl Settings {
         let eager_limit = parameters.btl_sm_eager_limit.clamp(MIN_MESSAGE, 1 << 28) + HEADER_ROOM;
         let inline_limit = parameters.btl_sm_inline_limit.clamp(PAYLOAD, largest_inline).min(eager_limit);
         let eager_size = fragment_size(eager_limit.min(SMALL_FRAGMENT).max(inline_limit));
-        // Room for a header besides, so that messages of a power of two bytes fill whole fragments.
+        // Add room for a header, so that messages of a power of two bytes fill whole fragments.
         let data = parameters.btl_sm_max_send_size.clamp(eager_limit, 1 << 29);
         let large_size = fragment_size(data + HEADER_ROOM);
         let fragments = parameters.btl_sm_fragments.clamp(1, 1 << 14);
 
-        // One more than there are, and this process itself, which connects to itself in no job but in tests.
+        // One more than the other processes, because a process connects to itself in tests.
         let foreign_processes = (job.foreign_processes as usize).min(MOST_FOREIGN_PROCESSES);
         let peers = (job.local_size as usize).clamp(2, 1 << 15) + 1 + foreign_processes;
         let quota = (FIFO_CELLS / peers).clamp(2, FIFO_QUOTA);
@@ -79,7 +79,7 @@ impl Settings {
         let chunks = (parameters.device_chunks * 2).clamp(2, 1 << 12);
         let device_geometry = DeviceGeometry {
             small_count: ((chunks * DEVICE_SMALL_SHARE) as u32).into(),
-            // Messages of a window are under way together, and of chunks there are few.
+            // The messages of a window are in flight together, and there are few chunks.
             small_size: (large_size.min(fragment_size(DEVICE_SMALL)).min(chunk_size).max(eager_size) as u32).into(),
             chunk_count: (chunks as u32).into(),
             chunk_size: (chunk_size as u32).into(),
@@ -150,7 +150,7 @@ mod tests {
                 assert!(settings.eager_limit <= layout.large.size, "{name}={value}");
                 assert!(settings.short_limit <= layout.eager.size, "{name}={value}");
                 assert!(settings.eager_limit <= settings.device_max_send_size, "{name}={value}");
-                // Or a message of a chunk would take two.
+                // Otherwise a message of one chunk would need two.
                 let chunk = parameters.device_chunk_size + HEADER_ROOM;
                 assert!(settings.device_max_send_size >= chunk, "{name}={value}");
                 assert!(settings.inline_limit <= settings.short_limit, "{name}={value}");

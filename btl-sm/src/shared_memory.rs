@@ -20,9 +20,9 @@ use crate::progress::Progress;
 
 /// The transport between processes of this node, over shared memory.
 ///
-/// Reaches the processes of its user that run on this node and share its network namespace, or the folder that
-/// `btl_sm_socket_folder` names. Nothing remains after the process ends, except a socket in such a folder; the next
-/// process that uses the folder removes it.
+/// It reaches processes of its user that run on this node and share its network namespace, or the folder that
+/// `btl_sm_socket_folder` names. Nothing remains after the process ends, except a socket in such a folder, which the
+/// next process that uses the folder removes.
 pub struct SharedMemory {
     inner: Arc<Inner>,
     card: Card,
@@ -32,7 +32,8 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Makes this process's segment and listens for peers. Pages of the segment are taken when first used.
+    /// Creates this process's segment and listens for peers. Pages of the segment use memory only after their first
+    /// access.
     ///
     /// # Errors
     /// The system refuses a memfd or a socket, or `/proc` is missing.
@@ -80,7 +81,7 @@ impl Btl for SharedMemory {
             );
             return Ok(Vec::new());
         }
-        // Uids of another user namespace mean nothing here. Only connecting tells who owns the socket.
+        // Uids of another user namespace are not comparable. Only connecting shows who owns the socket.
         if card.node.user != here.user && !self.is_of_this_user(&card.socket) {
             log::info!("{NAME}: rank {peer} is on this node but of another user, as seen from here");
             return Ok(Vec::new());

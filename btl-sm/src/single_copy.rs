@@ -1,8 +1,8 @@
 //! Single copy between processes by cross-memory attach (CMA).
 //!
-//! A pid alone says little: another container's pids are other processes, and a dead peer's pid may be given to a
-//! stranger. So CMA is used only between processes of one pid and user namespace, and every `get` reads the peer's
-//! cookie in the same system call as the data: what does not bear the cookie is not the peer, and is not taken.
+//! A pid alone does not identify a peer: pids of another container name other processes, and a dead peer's pid may be
+//! reused. So CMA is used only between processes of one pid and user namespace, and every `get` reads the peer's cookie
+//! in the same system call as the data. Data without the right cookie is discarded.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(crate) struct Remote {
     pub(crate) cookie: u64,
 }
 
-/// Why a copy did not come about.
+/// The reason why a copy failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     #[error("{0}")]
@@ -28,13 +28,13 @@ pub(crate) enum CopyError {
 }
 
 impl CopyError {
-    /// Whether the process is no more.
+    /// Returns whether the process has ended.
     pub(crate) fn is_death(&self) -> bool {
         matches!(self, CopyError::System(error) if error.raw_os_error() == Some(libc::ESRCH))
     }
 }
 
-/// Says once why single copy does not work.
+/// Logs once why single copy does not work.
 pub(crate) fn explain(error: &CopyError) {
     let refused = matches!(error, CopyError::System(error) if error.raw_os_error() == Some(libc::EPERM));
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
@@ -50,7 +50,7 @@ pub(crate) fn explain(error: &CopyError) {
 }
 
 impl Remote {
-    /// Whether the peer's memory can be read and is the peer's.
+    /// Returns whether the memory is readable and belongs to the peer.
     pub(crate) fn check(&self) -> Result<(), CopyError> {
         // SAFETY: nothing but the cookie is copied.
         unsafe { self.read(std::ptr::null_mut(), 0, 0) }
@@ -59,7 +59,7 @@ impl Remote {
     /// Copies `len` bytes at the peer's `address` to `local`. After an error some of them may have been copied.
     ///
     /// # Safety
-    /// `local` is valid for writes of `len` bytes and touched by nobody else meanwhile.
+    /// `local` is valid for writes of `len` bytes, and no other code accesses it meanwhile.
     pub(crate) unsafe fn read(&self, local: *mut u8, address: u64, len: usize) -> Result<(), CopyError> {
         let mut done = 0;
         loop {
@@ -92,7 +92,7 @@ impl Remote {
     /// Copies `len` bytes at `local` to the peer's `address`. After an error some of them may have been copied.
     ///
     /// # Safety
-    /// `local` is valid for reads of `len` bytes and written by nobody meanwhile.
+    /// `local` is valid for reads of `len` bytes, and no code writes it meanwhile.
     pub(crate) unsafe fn write(&self, local: *const u8, address: u64, len: usize) -> Result<(), CopyError> {
         self.check()?;
         let mut done = 0;
@@ -112,12 +112,12 @@ impl Remote {
     }
 }
 
-/// Lets any process of this user copy from this one where Yama would let only its ancestors.
+/// Lets any process of this user copy from this one, although Yama permits only its ancestors.
 pub(crate) fn let_peers_attach() {
     // SAFETY: sets a flag of this process.
     let result = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
     if result != 0 {
-        // Without Yama there is no such flag, and no need of it.
+        // Without Yama the flag neither exists nor is needed.
         log::debug!("sm: PR_SET_PTRACER was refused: {}", io::Error::last_os_error());
     }
 }
@@ -152,7 +152,7 @@ impl Handle {
         RemoteHandle::new(self.as_bytes())
     }
 
-    /// The address of `len` bytes, `offset` bytes into the peer's memory, if the peer allowed that.
+    /// Returns the address of `len` bytes at `offset` of the peer's memory, if the peer permits this access.
     pub(crate) fn resolve(handle: &RemoteHandle, access: Access, offset: u64, len: usize) -> Result<u64, &'static str> {
         let handle = Handle::read_from_bytes(handle.as_bytes()).map_err(|_| "the handle is malformed")?;
         let wanted = match access {

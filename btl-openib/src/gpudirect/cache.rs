@@ -1,8 +1,9 @@
-//! Registrations of device memory that are kept, by the allocation that they are of. Free of devices.
+//! A cache of device memory registrations by allocation. It needs no device.
 //!
-//! An allocation is known by the driver's id, which the caller has just asked for: memory that took the place of freed
-//! memory has another, so that no registration of the old is ever found for it. What was freed is let go of whenever
-//! something is added, and now and then when something is found: the registration keeps the memory from its next owner.
+//! An allocation is identified by the driver's id, which the caller has just queried. Memory that replaces freed memory
+//! has another id, so it never finds an old registration. A registration keeps freed memory from its next owner. So
+//! registrations of freed allocations are dropped when something is added, and from time to time when something is
+//! found.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,26 +11,26 @@ use std::sync::Arc;
 
 use cableway_common_cuda::Allocation;
 
-/// Allocations that are remembered, registered or refused.
+/// The number of allocations in the cache, registered or refused.
 const MOST: usize = 1024;
-/// What devices map at a time, at the least.
+/// The unit of registrations: devices map at least this much at a time.
 const GRANULE: usize = 64 << 10;
-/// So often something is found before it is asked what was freed.
+/// After this many look-ups, the next one checks for freed allocations.
 const LOOK: u64 = 256;
 
 pub(super) struct Cache<R> {
-    /// Bytes that may be kept.
+    /// The limit in bytes.
     limit: usize,
     known: HashMap<u64, Entry<R>>,
     bytes: usize,
-    /// Counts requests: which was used last.
+    /// Counts requests, to find the least recently used entry.
     clock: u64,
 }
 
 struct Entry<R> {
-    /// An address of the allocation, at which the driver is asked whether it is still there.
+    /// An address in the allocation, at which the driver is asked whether the allocation still exists.
     base: usize,
-    /// None: it cannot be registered.
+    /// `None` if the allocation cannot be registered.
     registered: Option<(Range<usize>, Arc<R>)>,
     used: u64,
 }
@@ -46,8 +47,8 @@ impl<R> Cache<R> {
         Cache { limit, known: HashMap::new(), bytes: 0, clock: 0 }
     }
 
-    /// A registration that has all of `wanted`, a part of the allocation. `alive` tells whether the allocation of an id
-    /// is still at an address.
+    /// Finds a registration that contains `wanted`, a part of the allocation. `alive` returns whether the allocation of
+    /// an id is still at an address.
     pub(super) fn find(
         &mut self,
         allocation: &Allocation,
@@ -76,8 +77,8 @@ impl<R> Cache<R> {
         found
     }
 
-    /// What to register in order to have `wanted`: all of the allocation where that is not much, else what was
-    /// registered of it, too. Makes room for it.
+    /// Returns the range to register in order to contain `wanted`: the whole allocation if it is small, else also the
+    /// range that is registered already. Makes room for it.
     pub(super) fn room_for(&mut self, allocation: &Allocation, wanted: &Range<usize>) -> Range<usize> {
         let all = allocation.base..allocation.base + allocation.len;
         let granules = |range: &Range<usize>| {
@@ -96,7 +97,7 @@ impl<R> Cache<R> {
         range
     }
 
-    /// Keeps a registration, if there is room for it.
+    /// Caches a registration if there is room.
     pub(super) fn insert(&mut self, allocation: &Allocation, range: Range<usize>, registration: &Arc<R>) {
         if self.bytes + range.len() <= self.limit {
             self.bytes += range.len();
@@ -104,13 +105,13 @@ impl<R> Cache<R> {
         }
     }
 
-    /// Remembers that an allocation cannot be registered.
+    /// Records that an allocation cannot be registered.
     pub(super) fn refuse(&mut self, allocation: &Allocation) {
         self.forget(allocation.id);
         self.add(allocation, None);
     }
 
-    /// Gives up every registration. False: there was none.
+    /// Drops every registration. Returns false if there was none.
     pub(super) fn clear(&mut self) -> bool {
         let any = self.bytes != 0;
         self.known.retain(|_, entry| entry.registered.is_none());
@@ -124,7 +125,7 @@ impl<R> Cache<R> {
         self.known.insert(allocation.id, entry);
     }
 
-    /// Gives up what was used longest ago. False: there is nothing.
+    /// Drops the least recently used entry. Returns false if there is none.
     fn evict(&mut self) -> bool {
         let oldest = self.known.iter().min_by_key(|(_, entry)| entry.used).map(|(id, _)| *id);
         oldest.inspect(|id| self.forget(*id)).is_some()
@@ -146,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Allocations, of which the driver gives no id twice.
+    /// Allocations with unique ids.
     #[derive(Default)]
     struct Driver {
         /// By address: length and id.
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// What was registered.
+    /// The registered range.
     #[derive(Debug, PartialEq, Eq)]
     struct Pinned(u64, Range<usize>);
 
@@ -172,7 +173,7 @@ mod tests {
         /// In a slot, which is freed first.
         Allocate(usize, usize),
         Free(usize),
-        /// A part of what is in a slot, in thousandths.
+        /// A part of the allocation in a slot, in thousandths.
         Send(usize, usize, usize),
         Clear,
     }
@@ -217,7 +218,7 @@ mod tests {
                                 prop_assert!(range.start >= base && range.end <= base + len);
                                 let pinned = Arc::new(Pinned(id, range.clone()));
                                 cache.insert(&allocation, range, &pinned);
-                                // What was freed is let go of.
+                                // Registrations of freed allocations are dropped.
                                 prop_assert!(cache.known.iter().all(|(id, entry)| driver.has(*id, entry.base)));
                                 pinned
                             }

@@ -8,28 +8,28 @@ use cableway_btl::Error;
 use crate::settings::Settings;
 use crate::verbs::Library;
 
-/// Modules that have verbs register addresses of device memory.
+/// Kernel modules through which verbs register device addresses.
 const MODULES: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
-/// Where the kernel of MLNX_OFED lists what has offered itself for that.
+/// The folder in which MLNX_OFED's kernel lists peer memory clients.
 const PEERS: &str = "kernel/mm/memory_peers";
 
-/// What a machine has for GPUDirect RDMA, apart from its devices, for `cableway info`.
+/// A machine's support for GPUDirect RDMA, apart from its devices, for `cableway info`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirectFacts {
-    /// Whether libibverbs registers dma-bufs; otherwise, why not.
+    /// Whether libibverbs registers dma-bufs. The error is the reason why not.
     pub dma_buf: Result<(), String>,
-    /// The module of the kernel by which verbs register device memory; otherwise, where it was looked for.
+    /// The kernel module by which verbs register device memory. The error says where it was searched.
     pub peer_memory: Result<String, String>,
-    /// Bytes of the largest message that goes this way.
+    /// The largest message in bytes for which it is used.
     pub limit: usize,
 }
 
 impl DirectFacts {
-    /// Looks at this machine. Loads libibverbs if it is there.
+    /// Checks this machine. Loads libibverbs if it is installed.
     ///
     /// # Errors
-    /// Parameters that contradict each other.
+    /// Parameters contradict each other.
     pub fn new(parameters: &Parameters) -> Result<Self, Error> {
         let settings = Settings::new(parameters)?.direct;
         let dma_buf = match Library::load() {
@@ -41,7 +41,7 @@ impl DirectFacts {
     }
 }
 
-/// The module that has verbs register device memory, if the kernel has one.
+/// Returns the loaded kernel module by which verbs register device memory.
 pub(super) fn peer_memory(sysfs: &Path) -> Result<String, String> {
     let module = MODULES.into_iter().find(|module| sysfs.join("module").join(module).exists());
     let peers = || std::fs::read_dir(sysfs.join(PEERS)).into_iter().flatten().flatten();

@@ -5,11 +5,11 @@
 //! verbs register GPU addresses like host addresses. A method that fails for a GPU is not tried again there, and one
 //! line says so. Without any method device memory is staged through host buffers.
 //!
-//! # What makes it right
-//! - A registration belongs to an allocation, not to an address: the driver's id of it is asked for anew each time, and
-//!   is never used for another ([`cache`]). What peers may write to is registered for one transfer.
-//! - Nobody is told that a transfer is done before the GPUs see what was written ([`TransferMemory`]).
-//! - What the default stream holds is waited for by the caller
+//! # Correctness
+//! - A registration belongs to an allocation, not to an address. The driver's id of the allocation is queried each
+//!   time, and is never reused ([`cache`]). Memory that peers may write to is registered for one transfer.
+//! - A transfer is reported as complete only after the GPUs see the written data ([`TransferMemory`]).
+//! - The caller waits for the work in the default stream
 //!   ([`Flags::DEVICE_DIRECT`](cableway_btl::Flags::DEVICE_DIRECT)).
 
 mod cache;
@@ -56,7 +56,7 @@ impl Drop for TransferMemory {
     }
 }
 
-/// Device memory that the network device can reach.
+/// Device memory that the NIC can access.
 pub(crate) struct DeviceMemory {
     region: MemoryRegion,
     devices: Devices,
@@ -89,7 +89,7 @@ pub(crate) struct GpuDirect {
 }
 
 struct State {
-    /// Of the few devices that memory was seen on.
+    /// The state of each device with used memory.
     met: Vec<(DeviceIndex, DirectSupport, RegistrationMethods)>,
     cache: Cache<DeviceMemory>,
 }
@@ -105,7 +105,7 @@ impl GpuDirect {
         }
     }
 
-    /// Whether any device's memory may be reached, as far as is known.
+    /// Returns whether the memory of any device may be accessible, as far as is known.
     pub(crate) fn is_usable(&self) -> bool {
         if self.settings.wanted == Wanted::Off || !self.devices.expected() {
             return false;
@@ -117,7 +117,7 @@ impl GpuDirect {
         }
     }
 
-    /// Describes for users how device memory is reached, or why not.
+    /// Describes for users how the NIC accesses device memory, or why it cannot.
     pub(crate) fn describe(&self) -> String {
         if self.settings.wanted == Wanted::Off {
             return "device memory goes through host buffers: btl_openib_gpudirect=off".to_owned();
@@ -140,13 +140,13 @@ impl GpuDirect {
         }
     }
 
-    /// The device memory of `region`, registered.
+    /// Returns the registration of the device memory in `region`.
     ///
     /// # Safety
-    /// It stays allocated for as long as work on it is under way.
+    /// The memory stays allocated while work on it is under way.
     ///
     /// # Errors
-    /// Why that cannot be, for this memory or for all.
+    /// The reason why this memory, or all device memory, cannot be registered.
     pub(crate) unsafe fn get(&self, region: &Region, access: Access) -> Result<TransferMemory, String> {
         let (location, address) = (region.location, region.address as usize);
         let Some(device) = location.device.filter(|_| location.class == MemoryClass::Device) else {
@@ -210,7 +210,8 @@ impl GpuDirect {
                 }
                 Err(error) => error,
             };
-            // Windows into device memory are small on some: what is kept may have filled it, or all of it is too much.
+            // The window into device memory is small on some devices. Cached registrations may fill it, or the
+            // allocation may exceed it.
             if error.kind() == io::ErrorKind::OutOfMemory {
                 if cache.clear() || range != *wanted {
                     range = wanted.clone();
@@ -251,7 +252,7 @@ impl GpuDirect {
                 let page = rustix::param::page_size();
                 let first = range.start & !(page - 1);
                 let len = (range.end - first).next_multiple_of(page);
-                // Closed at the end of this: the registration keeps what it needs.
+                // The descriptor is closed at the end of the function. The registration keeps what it needs.
                 let dma_buf = self.devices.dma_buf(location, first, len).map_err(io::Error::other)?;
                 let offset = (range.start - first) as u64;
                 MemoryRegion::of_dma_buf(&self.protection, dma_buf.as_fd(), offset, range, access)
@@ -288,7 +289,7 @@ impl GpuDirect {
         Ok((*support, methods))
     }
 
-    /// What may be tried, of a device of which the driver says so much; none if it cannot be asked yet.
+    /// Returns the possible methods for a device with this support, or `None` if its support is unknown yet.
     fn methods(&self, support: Option<&DirectSupport>) -> RegistrationMethods {
         let wants = |method| match self.settings.wanted {
             Wanted::Auto => Ok(()),
@@ -312,7 +313,7 @@ impl GpuDirect {
 
 const THROUGH_HOST: &str = "device memory goes through host buffers, for GPUDirect RDMA cannot be";
 
-/// A downgrade: once for each reason.
+/// Warns that messages are staged, once for each reason.
 fn say(reason: &str) {
     cableway_base::warn_once(&format!("openib/gpudirect/{reason}"), || format!("{NAME}: {THROUGH_HOST}: {reason}"));
 }

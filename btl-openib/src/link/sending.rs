@@ -14,11 +14,11 @@ use crate::verbs::{Data, Gather, Post, Work};
 use crate::work::{ConnectedQp, LEAST, Owner, WorkList};
 
 impl Tx {
-    /// By which queue pair another message of `len` bytes may be sent, so that fragments that are out still can. None:
-    /// not now.
+    /// Returns the queue pair for another message of `len` bytes, with room left for allocated fragments. Returns
+    /// `None` if there is no room now.
     ///
     /// # Errors
-    /// The peer claims to have consumed what it was not sent, or to take what its buffers do not hold.
+    /// The peer claims to have consumed more than was sent, or to accept longer messages than its buffers hold.
     #[inline]
     pub(crate) fn has_room(&mut self, shared: &Shared, len: usize) -> Result<Option<usize>, String> {
         let State::Connected(connection) = &self.state else { return Ok(None) };
@@ -46,8 +46,8 @@ impl Tx {
         Ok(room.then_some(qp))
     }
 
-    /// Sends a message that goes within the work, where nothing stands in its way. None: nothing was done, and the long way
-    /// finds out why.
+    /// Sends an inline message if nothing prevents it. Returns `None` if nothing was done; the slow path then finds the
+    /// reason.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -75,10 +75,10 @@ impl Tx {
         Some(begun)
     }
 
-    /// Starts a message, the first `len` bytes of a buffer, and keeps it.
+    /// Starts to send a message, the first `len` bytes of a buffer, and keeps it.
     ///
     /// # Errors
-    /// As [`start`](Self::start); with the buffer, which the device does not read.
+    /// As [`start`](Self::start). On an error it returns the buffer, which the device does not read.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -89,7 +89,8 @@ impl Tx {
         len: usize,
     ) -> Result<(), (Error, Buffer)> {
         let work = self.works[qp].next();
-        // A buffer is kept until its queue pair reports something: of several, that one may never be used again.
+        // A kept buffer is released when its queue pair reports completions. Of several queue pairs, this one may never
+        // be used again.
         let signal = len > COPIED || self.works.len() > 1;
         let data = Data::Registered(Gather { address: buffer.address().as_ptr(), len, key: buffer.key() });
         // SAFETY: the buffer is kept until the work is done.
@@ -102,7 +103,7 @@ impl Tx {
         }
     }
 
-    /// Starts a message that goes within the work, and keeps a copy, which is made when the message is on its way.
+    /// Starts to send an inline message. Keeps a copy, made after the message has left.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -137,7 +138,7 @@ impl Tx {
         }
     }
 
-    /// Lets go of messages that the peer has consumed.
+    /// Releases messages that the peer has consumed.
     #[inline]
     pub(crate) fn release(&mut self) {
         if let State::Connected(connection) = &self.state {
@@ -146,7 +147,7 @@ impl Tx {
         }
     }
 
-    /// Gives back the memory of queues that were long and are empty.
+    /// Releases the memory of queues that were long and are empty.
     pub(crate) fn rest(&mut self) {
         self.release();
         self.works.iter_mut().for_each(WorkList::rest);
@@ -158,10 +159,10 @@ impl Tx {
     /// Starts work. There must be room for it.
     ///
     /// # Safety
-    /// As [`QueuePair::post`](crate::verbs::QueuePair::post), where `owner` keeps alive what must be.
+    /// As [`QueuePair::post`](crate::verbs::QueuePair::post). `owner` keeps the necessary objects alive.
     ///
     /// # Errors
-    /// The device refused: the link is to be broken off.
+    /// The device refused. Break the link off.
     #[inline]
     #[allow(clippy::too_many_arguments, reason = "each is a word of one request")]
     pub(crate) unsafe fn start(
@@ -180,8 +181,8 @@ impl Tx {
         unsafe { begin(shared, link, (qp, &connection.qps[qp], works), work, data, signal, owner) }
     }
 
-    /// Work `number` of a qp and all before it there is done: what each held is handed to `each`. False if there is no
-    /// such work.
+    /// Completes work `number` of a queue pair and all work before it, and passes their owners to `each`. Returns false
+    /// if there is no such work.
     #[inline]
     pub(crate) fn finish(&mut self, shared: &Shared, qp: usize, number: u32, each: impl FnMut(Owner, bool)) -> bool {
         let known = self.works.get_mut(qp).is_some_and(|works| works.finish(&shared.port, number, each));
@@ -193,12 +194,12 @@ impl Tx {
         self.works.iter().all(WorkList::is_empty)
     }
 
-    /// Whether something under way will tell of the peer's death.
+    /// Returns whether some work in flight would report the peer's death.
     pub(crate) fn is_watched(&self) -> bool {
         self.works.iter().any(WorkList::is_watched)
     }
 
-    /// Tells the peer how many of its messages were consumed. False: not now.
+    /// Reports to the peer how many of its messages were consumed. Returns false if that is impossible now.
     pub(crate) fn tell_consumed(&mut self, shared: &Shared, link: &Link, watch: bool) -> Result<bool, Error> {
         let State::Connected(connection) = &self.state else { return Ok(true) };
         if self.closing {
@@ -214,7 +215,7 @@ impl Tx {
         Ok(true)
     }
 
-    /// Starts work on a copy of a few bytes, by the first queue pair. There must be room for it.
+    /// Starts work on a copy of a few bytes, on the first queue pair. There must be room for it.
     fn start_copied(
         &mut self,
         shared: &Shared,
@@ -248,13 +249,13 @@ impl Tx {
     }
 }
 
-/// Posts work on a qp.
+/// Posts work on a queue pair.
 ///
 /// # Safety
 /// As [`Tx::start`].
 ///
 /// # Errors
-/// As there.
+/// As [`Tx::start`].
 #[inline]
 unsafe fn begin(
     shared: &Shared,

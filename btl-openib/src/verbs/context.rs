@@ -36,18 +36,18 @@ pub(crate) struct PortFacts {
     pub(crate) active: bool,
     pub(crate) ethernet: bool,
     pub(crate) lid: u16,
-    /// Longest packet, as verbs number them: 1 is 256 bytes, 5 is 4096.
+    /// The longest packet, as a code of verbs: 1 is 256 bytes, 5 is 4096.
     pub(crate) mtu: u8,
     pub(crate) max_message: u32,
     pub(crate) gids: u16,
     pub(crate) pkeys: u16,
-    /// As verbs number them: of one lane, and how many lanes.
+    /// The codes of verbs for the speed of one lane and the number of lanes.
     pub(crate) speed: u8,
     pub(crate) width: u8,
 }
 
 impl Context {
-    /// Opens every device that `wanted` names.
+    /// Opens every device that `wanted` accepts.
     ///
     /// # Errors
     /// The devices cannot be listed.
@@ -78,7 +78,7 @@ impl Context {
         Ok(contexts)
     }
 
-    /// Whether it speaks iWARP, which has no datagrams, no immediate data, and no RNR retries.
+    /// Returns whether it uses iWARP, which has no datagrams, no immediate data, and no RNR retries.
     pub(crate) fn is_iwarp(&self) -> bool {
         // SAFETY: an open context names its device, which the library keeps for as long.
         unsafe { (*(*self.raw.as_ptr()).device).transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP }
@@ -136,7 +136,7 @@ impl Context {
         Ok(u16::from_be(key))
     }
 
-    /// The descriptor that is readable when an asynchronous event waits. It does not block from here on.
+    /// Returns the descriptor that is readable when an asynchronous event is pending. From now on it does not block.
     pub(crate) fn event_descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         // SAFETY: the context's own descriptor, open as long as the context.
         let descriptor = unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) };
@@ -144,7 +144,7 @@ impl Context {
         Ok(descriptor)
     }
 
-    /// The next asynchronous event, acknowledged; none if none waits.
+    /// Returns and acknowledges the next asynchronous event, or `None` if none is pending.
     pub(crate) fn next_event(&self) -> Option<Event> {
         let mut event = AsyncEvent { element: 0, kind: 0, reserved: 0 };
         // SAFETY: the context is open; the function fills the structure, which is as large as the library's.

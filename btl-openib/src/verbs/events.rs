@@ -23,6 +23,6 @@ const _: () = assert!(size_of::<AsyncEvent>() == size_of::<rdma_mummy_sys::ibv_a
 pub(crate) struct Event {
     /// `enum ibv_event_type`.
     pub(crate) kind: c_int,
-    /// The queue pair that it is about.
+    /// The queue pair of the event.
     pub(crate) queue_pair: Option<u32>,
 }

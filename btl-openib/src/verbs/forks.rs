@@ -1,8 +1,8 @@
 //! Devices and forked children.
 //!
-//! The kernel ends a process's queue pairs, and so tells peers of its death, when the last user of the open device is
-//! gone. A child that executes no other program is one: by the descriptors that it has, and by the device's pages that
-//! the library has mapped into the process. So children give up both.
+//! When the last user of the open device ends, the kernel destroys a process's queue pairs, and so peers detect its
+//! death. A child that executes no other program is such a user: it inherits descriptors, and the device's pages that
+//! the library has mapped. So children give up both.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use std::sync::Once;
 use cableway_base::fork::{Registered, in_child};
 use rdma_mummy_sys::ibv_context;
 
-/// Keeps an open device from children, for as long as it has both of these.
+/// Keeps an open device from children during its life.
 pub(super) fn unshare(context: NonNull<ibv_context>) -> [Registered; 2] {
     static ONCE: Once = Once::new();
     // SAFETY: it makes system calls only.
@@ -26,7 +26,7 @@ pub(super) fn unshare(context: NonNull<ibv_context>) -> [Registered; 2] {
 /// The files of devices.
 const DEVICE: &[u8] = b" /dev/infiniband/uverbs";
 
-/// Puts pages that cannot be touched in the place of the devices'. Libraries do not tell where those are.
+/// Replaces the devices' pages by inaccessible ones. Libraries do not report where their pages are.
 fn unmap_devices() {
     let mut line = Line::default();
     // SAFETY: system calls, on a descriptor and memory of this frame; what is mapped over is a copy of the parent's, which
@@ -49,7 +49,7 @@ fn unmap_devices() {
     }
 }
 
-/// A line of `/proc/self/maps` as it comes; of a longer one, the beginning.
+/// A partial line of `/proc/self/maps`; of a longer one, the beginning.
 struct Line {
     bytes: [u8; 256],
     len: usize,
@@ -62,7 +62,7 @@ impl Default for Line {
 }
 
 impl Line {
-    /// With the last byte of a line: where it says that a device is mapped.
+    /// Adds a byte. At the end of a line it returns the range if the line is about a device mapping.
     fn take(&mut self, byte: u8) -> Option<(usize, usize)> {
         if byte != b'\n' {
             if let Some(place) = self.bytes.get_mut(self.len) {
@@ -83,7 +83,7 @@ fn device_mapping(line: &[u8]) -> Option<(usize, usize)> {
     (start < end).then_some((start, end))
 }
 
-/// The number that a text begins with, and the rest.
+/// Returns the number at the beginning of a text, and the rest.
 fn hexadecimal(text: &[u8]) -> (usize, &[u8]) {
     let digits = text.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let (digits, rest) = text.split_at(digits);

@@ -13,11 +13,11 @@ use super::results::answer;
 /// Protection domain, offset in the dma-buf, length, address by which work names the first byte, descriptor, access.
 type RegisterDmaBuf = unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
 
-/// Declares a library of rdma-core by its file and its functions, as `$library`, which is loaded when first asked for.
+/// Declares a library of rdma-core by its file and its functions, as `$library`. It is loaded at first use.
 macro_rules! functions {
     ($library:ident, $file:literal; $( fn $name:ident($($argument:ty),*) $(-> $result:ty)?; )+
         $( since $release:literal: $newer:ident: $signature:ty; )*) => {
-        /// Its functions, each of which has kept this signature since it first was in a release of rdma-core.
+        /// The functions. Each has had this signature since it first appeared in a release of rdma-core.
         #[allow(clippy::missing_docs_in_private_items, reason = "see their manual pages")]
         pub(crate) struct $library {
             $( pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+
@@ -28,7 +28,8 @@ macro_rules! functions {
         }
 
         impl $library {
-            /// Loads it, once per process; it is never unloaded, because providers start what outlives them.
+            /// Loads the library once per process. It is never unloaded, because providers start threads that outlive
+            /// it.
             ///
             /// # Errors
             /// It is not installed, or lacks a function.
@@ -107,17 +108,17 @@ functions! {
     since 35: ibv_is_fork_initialized: unsafe extern "C" fn() -> c_uint;
 }
 
-/// What there is to do so that the device and a program that forks go on seeing the same memory.
+/// What protects a device's memory in a program that forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ForkSupport {
-    /// The kernel copies pinned pages for the child, or somebody asked before.
+    /// The kernel copies pinned pages for the child, or fork support was requested before.
     There,
-    /// The library is to keep what is registered from children.
+    /// The library must keep registered memory from children.
     ToBeAsked,
 }
 
 impl ForkSupport {
-    /// By what the library says, if it does: `enum ibv_fork_status`.
+    /// Decides by the library's answer, if it has one: `enum ibv_fork_status`.
     fn of(status: Option<c_uint>) -> Self {
         const ENABLED: c_uint = 1;
         const UNNEEDED: c_uint = 2;
@@ -129,10 +130,10 @@ impl ForkSupport {
 }
 
 impl Library {
-    /// Has memory that is registered from here on stay the parent's after a fork, where the kernel does not see to it: one
-    /// before 5.12 gives whoever writes first a copy, be it the parent, whose device goes on with the old page. The
-    /// library then keeps what is registered from children: one that reads there before it executes another program
-    /// ends, which is loud, where wrong bytes are not.
+    /// Ensures that memory registered from now on stays the parent's after a fork, if the kernel does not. A kernel
+    /// before 5.12 gives a copy of a page to the first writer. If that is the parent, its device continues to use the
+    /// old page. So the library keeps registered memory from children. A child that accesses it before it executes
+    /// another program is killed, which is better than wrong data.
     pub(crate) fn support_forks(&self) {
         // SAFETY: takes nothing, and changes nothing.
         let status = self.ibv_is_fork_initialized.map(|ask| unsafe { ask() });
@@ -145,7 +146,7 @@ impl Library {
         }
     }
 
-    /// Describes a completion's status in the library's words.
+    /// Returns the library's description of a completion's status.
     pub(crate) fn status(&self, status: c_uint) -> String {
         // SAFETY: takes any value, and returns a static string.
         let text = unsafe { (self.ibv_wc_status_str)(status) };
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn the_library_is_asked_only_if_needed() {
         assert_eq!([Some(1), Some(2)].map(ForkSupport::of), [ForkSupport::There; 2]);
-        // Before it could be asked, and where it says that there is none.
+        // Before the query, and if the answer is that there is none.
         assert_eq!([None, Some(0)].map(ForkSupport::of), [ForkSupport::ToBeAsked; 2]);
     }
 }

@@ -1,9 +1,9 @@
-//! Verbs, from a library that is loaded when it is first asked for.
+//! Verbs, by a library that is loaded at first use.
 //!
-//! Every object keeps alive what it was made from, so that they may be dropped in any order; dropping destroys. The
-//! types are rdma-core's, as `rdma-mummy-sys` declares them. Its functions are not used: they would load libibverbs
-//! and two more libraries before `main` of every program, which costs milliseconds. What the kernel or the library may
-//! return is an integer here, never a Rust enumeration.
+//! Every object keeps the objects alive that it was made from, so they may be dropped in any order. Dropping destroys.
+//! The types are rdma-core's, as `rdma-mummy-sys` declares them. Its functions are not used: they would load libibverbs
+//! and two more libraries before `main` of every program, which costs milliseconds. Values that the kernel or the
+//! library returns are integers here, never Rust enumerations.
 
 mod connection_manager;
 mod context;
@@ -29,12 +29,12 @@ pub(crate) use registered::{Access, MemoryRegion};
 /// The kernel's list of devices.
 const SYSFS: &str = "/sys/class/infiniband";
 
-/// Whether this machine has any device, by a look that costs a microsecond.
+/// Returns whether this machine has any device. The check takes a microsecond.
 pub(crate) fn any_device() -> bool {
     std::fs::read_dir(SYSFS).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// Whether a test finds a device; if not, says so.
+/// Returns whether a test finds a device. If not, prints that.
 #[cfg(test)]
 pub(crate) fn has_device() -> bool {
     let found = any_device();
@@ -44,7 +44,7 @@ pub(crate) fn has_device() -> bool {
     found
 }
 
-/// What the kernel says about a device's port: a file below `ports/N`, trimmed.
+/// Reads the kernel's information about a device's port: a file below `ports/N`, trimmed.
 pub(crate) fn port_file(device: &str, port: u8, file: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("{SYSFS}/{device}/ports/{port}/{file}")).ok()?;
     Some(text.trim().to_owned())

@@ -1,4 +1,4 @@
-//! Objects made in a device's context: protection domains, completion queues, shared receive queues, address handles.
+//! Objects of a device's context: protection domains, completion queues, shared receive queues, address handles.
 
 use std::ffi::c_int;
 use std::io;
@@ -31,14 +31,14 @@ unsafe impl Sync for Protection {}
 
 impl Protection {
     /// # Errors
-    /// The device has no more.
+    /// The device's resources are exhausted.
     pub(crate) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
         let raw = made(unsafe { (context.library.ibv_alloc_pd)(context.raw.as_ptr()) })?;
         Ok(Arc::new(Protection { context: Arc::clone(context), raw }))
     }
 
-    /// Whether the library registers dma-bufs; the device may not.
+    /// Returns whether the library registers dma-bufs. The device may not support it.
     pub(crate) fn registers_dma_bufs(&self) -> bool {
         self.context.library.ibv_reg_dmabuf_mr.is_some()
     }
@@ -77,13 +77,13 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Readable when a completion has come since the queue was armed.
+    /// Returns the descriptor that becomes readable when a completion arrives after the queue was armed.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel's own descriptor, open as long as the channel.
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
     }
 
-    /// Takes the events that wait.
+    /// Takes the pending events.
     pub(crate) fn drain(&self) {
         let (mut queue, mut cookie) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the channel is open and does not block; the function writes both pointers.
@@ -117,10 +117,10 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// With room for `entries` completions; one too many breaks the queue for good.
+    /// Creates a queue with room for `entries` completions. An overflow breaks the queue permanently.
     ///
     /// # Errors
-    /// More than the device has.
+    /// The number exceeds the device's limit.
     pub(crate) fn new(context: &Arc<Context>, entries: usize, channel: Option<&Arc<Channel>>) -> io::Result<Arc<Self>> {
         let entries = c_int::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
         let raw_channel = channel.map_or(std::ptr::null_mut(), |channel| channel.raw.as_ptr());
@@ -131,17 +131,17 @@ impl CompletionQueue {
         Ok(Arc::new(CompletionQueue { context: Arc::clone(context), raw, _channel: channel.cloned() }))
     }
 
-    /// Makes room for `entries` completions, those that wait included.
+    /// Makes room for `entries` completions, including those in the queue.
     ///
     /// # Errors
-    /// More than the device has, or it cannot change what it gave.
+    /// The number exceeds the device's limit, or the device cannot resize queues.
     pub(crate) fn resize(&self, entries: usize) -> io::Result<()> {
         let entries = c_int::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: a live queue, which may be in use meanwhile.
         answer(unsafe { (self.context.library.ibv_resize_cq)(self.raw.as_ptr(), entries) })
     }
 
-    /// Takes completions into `out`; returns how many.
+    /// Takes completions into `out`. Returns their number.
     ///
     /// # Errors
     /// The queue is broken.
@@ -155,7 +155,7 @@ impl CompletionQueue {
         usize::try_from(count).map_err(|_| broken())
     }
 
-    /// Has the next completion make the channel readable. What came before it does not: poll again after arming.
+    /// Makes the next completion turn the channel readable. Earlier ones do not: poll again after arming.
     ///
     /// # Errors
     /// The device refused.
@@ -175,7 +175,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// Buffers for what arrives by any queue pair of it.
+/// Buffers for messages of all its queue pairs.
 pub(crate) struct SharedReceiveQueue {
     protection: Arc<Protection>,
     pub(super) raw: NonNull<ibv_srq>,
@@ -187,10 +187,10 @@ unsafe impl Send for SharedReceiveQueue {}
 unsafe impl Sync for SharedReceiveQueue {}
 
 impl SharedReceiveQueue {
-    /// With room for `entries` buffers.
+    /// Creates a queue with room for `entries` buffers.
     ///
     /// # Errors
-    /// More than the device has.
+    /// The number exceeds the device's limit.
     pub(crate) fn new(protection: &Arc<Protection>, entries: usize) -> io::Result<Arc<Self>> {
         let max_wr = u32::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut init = ibv_srq_init_attr {
@@ -202,11 +202,11 @@ impl SharedReceiveQueue {
         Ok(Arc::new(SharedReceiveQueue { protection: Arc::clone(protection), raw }))
     }
 
-    /// Offers a buffer of `len` bytes.
+    /// Posts a buffer of `len` bytes.
     ///
     /// # Safety
-    /// The buffer lies in memory registered under `key` and is the device's until a completion names `id`, or the
-    /// queue is gone.
+    /// The buffer lies in memory registered under `key`. It belongs to the device until a completion names `id`, or the
+    /// queue is destroyed.
     ///
     /// # Errors
     /// The queue is full.

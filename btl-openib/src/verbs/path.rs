@@ -1,23 +1,23 @@
-//! The path from one port to another, and how long to wait there.
+//! The path from one port to another, and the timeouts on it.
 
 use rdma_mummy_sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
 
 /// Retry without limit: a busy peer answers RNR, and is not dead.
 pub(super) const FOR_EVER: u8 = 7;
 
-/// The way to a peer's port.
+/// The path to a peer's port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) port: u8,
-    /// The sender's own entry in its table of GIDs.
+    /// The index of the sender's own GID.
     pub(crate) gid_index: u8,
-    /// The peer's; none within an InfiniBand subnet.
+    /// The peer's GID; `None` within an InfiniBand subnet.
     pub(crate) gid: Option<[u8; 16]>,
     pub(crate) lid: u16,
     pub(crate) priority: Priority,
 }
 
-/// What a network goes by that does not treat all alike. 0 is what it has where nobody says otherwise.
+/// The priority of packets, for networks with several. 0 is the default.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Priority {
     pub(crate) service_level: u8,
@@ -25,7 +25,7 @@ pub(crate) struct Priority {
 }
 
 impl Priority {
-    /// As far as it says anything, it goes before what the connection manager found out.
+    /// Overrides the values of the connection manager by those that are set.
     pub(super) fn overrule(&self, way: &mut ibv_ah_attr) {
         if self.service_level != 0 {
             way.sl = self.service_level;
@@ -57,13 +57,13 @@ impl Path {
     }
 }
 
-/// How long a device waits for a peer's.
+/// How long a device waits for the peer's device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Before it sends again: exponent of 4.096 us.
+    /// The time before it resends: the exponent of 4.096 us.
     pub(crate) timeout: u8,
     pub(crate) retries: u8,
-    /// Before it sends again what found no buffer, as verbs number it.
+    /// The time before it resends a message that found no buffer, as a code of verbs.
     pub(crate) rnr_timer: u8,
 }
 

@@ -33,22 +33,22 @@ const SQ_PSN: c_int = 1 << 16;
 const MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
 const DEST_QPN: c_int = 1 << 20;
 
-/// Most bytes that go within one work.
+/// The largest inline data of one work request.
 const WITHIN: usize = 1024;
 
-/// Remote access to a connected queue pair: writes and reads, as far as memory is registered for them.
+/// Remote access to a connected queue pair: writes and reads, if memory is registered for them.
 const REMOTE_ACCESS: c_uint = 2 | 4;
 
-/// What a connected queue pair is to be like.
+/// The options of a connected queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuePairOptions {
     pub(crate) port: u8,
     pub(crate) pkey_index: u16,
-    /// Work under way at a time.
+    /// The largest number of work requests under way.
     pub(crate) depth: u32,
-    /// Data within the work itself: as much of it as the device has.
+    /// Inline data: as much of it as the device supports.
     pub(crate) inline: u32,
-    /// Buffers of its own for what arrives.
+    /// The number of its own receive buffers.
     pub(crate) receives: u32,
 }
 
@@ -58,20 +58,20 @@ pub(crate) struct Remote {
     pub(crate) number: u32,
     pub(crate) first_packet: u32,
     pub(crate) path: Path,
-    /// As verbs number them.
+    /// The packet length, as a code of verbs.
     pub(crate) mtu: u8,
-    /// Reads under way at a time, in either direction.
+    /// The number of concurrent reads, in either direction.
     pub(crate) reads: u8,
     pub(crate) patience: Patience,
 }
 
-/// A queue pair. Dropping it destroys it, with its work under way, which is not reported.
+/// A queue pair. Dropping it destroys it. Work under way is not reported.
 pub(crate) struct QueuePair {
     protection: Arc<Protection>,
     raw: NonNull<ibv_qp>,
     number: u32,
     inline: u32,
-    /// Tests have it take no more work.
+    /// Set by tests to refuse further work.
     #[cfg(test)]
     pub(crate) refuses: std::sync::atomic::AtomicBool,
     _completions: Arc<CompletionQueue>,
@@ -84,11 +84,11 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A connected one, ready to be told its peer. What arrives goes into buffers of the shared queue, or, where there
-    /// is none, into its own, of which `options` says how many.
+    /// Creates a connected queue pair in its initial state. Messages arrive in buffers of the shared queue, or, without
+    /// one, in its own buffers, whose number `options` has.
     ///
     /// # Errors
-    /// The device has no more.
+    /// The device's resources are exhausted.
     pub(crate) fn connected(
         protection: &Arc<Protection>,
         completions: &Arc<CompletionQueue>,
@@ -118,10 +118,10 @@ impl QueuePair {
         Ok(pair)
     }
 
-    /// One for datagrams under `key`, ready to send and receive.
+    /// Creates a queue pair for datagrams under `key`, ready to send and receive.
     ///
     /// # Errors
-    /// The device has no more.
+    /// The device's resources are exhausted.
     pub(crate) fn datagrams(
         protection: &Arc<Protection>,
         completions: &Arc<CompletionQueue>,
@@ -139,7 +139,7 @@ impl QueuePair {
         Ok(pair)
     }
 
-    /// Makes one for datagrams ready.
+    /// Makes a queue pair for datagrams ready.
     fn begin(&self, key: u32, options: &QueuePairOptions) -> io::Result<()> {
         let mut attributes = no_attributes();
         attributes.qp_state = ibv_qp_state::IBV_QPS_INIT;
@@ -154,20 +154,20 @@ impl QueuePair {
         self.modify(&mut attributes, STATE | SQ_PSN)
     }
 
-    /// Has one for datagrams, in whatever state it is, begin anew under its number. Its work and its buffers are its
-    /// owner's again, once the completions that wait have been taken.
+    /// Restarts a queue pair for datagrams, from any state, under its number. Its work and its buffers belong to the
+    /// owner again, after the pending completions are taken.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub(crate) fn begin_anew(&self, key: u32, options: &QueuePairOptions) -> io::Result<()> {
         self.reset()?;
         self.begin(key, options)
     }
 
-    /// Whether it sends and receives.
+    /// Returns whether it sends and receives.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub(crate) fn is_ready(&self) -> io::Result<bool> {
         Ok(self.query(STATE)?.qp_state == ibv_qp_state::IBV_QPS_RTS)
     }
@@ -184,7 +184,7 @@ impl QueuePair {
             // SAFETY: all that `init` names is live; the function writes back what was granted.
             match made(unsafe { (library.ibv_create_qp)(protection.raw.as_ptr(), &raw mut init) }) {
                 Ok(raw) => break raw,
-                // Devices have no say in how much they take within the work but to refuse: then half of it.
+                // Devices do not report their limit of inline data, but refuse. Then try half of it.
                 Err(error) if init.cap.max_inline_data == 0 => return Err(error),
                 Err(_) => {
                     let inline = init.cap.max_inline_data.min(wanted.max_inline_data) / 2;
@@ -199,7 +199,7 @@ impl QueuePair {
             protection: Arc::clone(protection),
             raw,
             number,
-            // Some grant more than they were asked for, also where that was nothing.
+            // Some devices grant more than requested, even if nothing was requested.
             inline: if wanted.max_inline_data == 0 { 0 } else { init.cap.max_inline_data.min(WITHIN as u32) },
             #[cfg(test)]
             refuses: false.into(),
@@ -208,20 +208,20 @@ impl QueuePair {
         })
     }
 
-    /// Its number, by which peers and completions name it.
+    /// Returns its number, which identifies it to peers and in completions.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Longest data within the work itself.
+    /// Returns the largest inline data.
     pub(crate) fn inline(&self) -> usize {
         self.inline as usize
     }
 
-    /// Makes it receive from, and send to, its peer. What the peer sends before is lost, and sent again.
+    /// Connects it to its peer. Earlier messages of the peer are lost and sent again.
     ///
     /// # Errors
-    /// The peer cannot be reached, or the device refuses what is asked.
+    /// The peer is unreachable, or the device refuses the attributes.
     pub(crate) fn connect(&self, remote: &Remote, first_packet: u32) -> io::Result<()> {
         let mut attributes = no_attributes();
         attributes.qp_state = ibv_qp_state::IBV_QPS_RTR;
@@ -241,9 +241,8 @@ impl QueuePair {
         self.modify(&mut attributes, STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC)
     }
 
-    /// The same with what the connection manager found out about the way, at an end that asks or is asked by `id`, and
-    /// in the priority that is asked for here: each end says in which it sends. On iWARP the kernel does it as the
-    /// connection is made.
+    /// Connects it with the connection manager's path, at either end of a request with this `id`, and with the priority of
+    /// this process: each end sets its own. On iWARP the kernel does this itself.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -267,7 +266,7 @@ impl QueuePair {
     /// Ends all work in flight, which then completes in error. Nothing arrives after that.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub(crate) fn fail(&self) -> io::Result<()> {
         self.enter(ibv_qp_state::IBV_QPS_ERR)
     }
@@ -275,19 +274,19 @@ impl QueuePair {
     /// Resets the queue pair. The device forgets all work and reports none of it.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub(crate) fn reset(&self) -> io::Result<()> {
         self.enter(ibv_qp_state::IBV_QPS_RESET)
     }
 
-    /// Of the states that take no attributes.
+    /// Changes to a state that needs no attributes.
     fn enter(&self, state: ibv_qp_state::Type) -> io::Result<()> {
         let mut attributes = no_attributes();
         attributes.qp_state = state;
         self.modify(&mut attributes, STATE)
     }
 
-    /// The traffic class in which it sends.
+    /// Returns the traffic class of sent packets.
     #[cfg(test)]
     pub(crate) fn traffic_class(&self) -> io::Result<u8> {
         Ok(self.query(AV)?.ah_attr.grh.traffic_class)

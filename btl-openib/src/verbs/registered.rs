@@ -1,4 +1,4 @@
-//! Memory that the device may reach.
+//! Memory that the device can access.
 
 use std::io;
 use std::ops::Range;
@@ -11,16 +11,16 @@ use rdma_mummy_sys::ibv_mr;
 use super::objects::Protection;
 use super::results::made;
 
-/// Who may do what.
+/// The permitted kinds of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// This process's own operations may read it.
+    /// Own operations may read it.
     LocalRead,
-    /// And write it.
+    /// Own operations may read and write it.
     LocalWrite,
     /// Peers may read it.
     RemoteRead,
-    /// Peers may read it, this process's own operations write it, too.
+    /// Peers may read it, and own operations may also write it.
     LocalWriteRemoteRead,
     /// Peers may write it.
     RemoteWrite,
@@ -41,8 +41,7 @@ impl Access {
     }
 }
 
-/// A range that the device may reach until this is dropped. Its pages stay where they are meanwhile, whatever becomes
-/// of the mapping.
+/// A range that the device can access until this is dropped. Its pages stay in place, even if the mapping changes.
 pub(crate) struct MemoryRegion {
     protection: Arc<Protection>,
     raw: NonNull<ibv_mr>,
@@ -57,7 +56,7 @@ unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
     /// # Safety
-    /// The range is mapped, and stays so as long as work on it is under way.
+    /// The range is mapped, and stays so while work on it is under way.
     ///
     /// # Errors
     /// The pages may not be locked, or cannot be written.
@@ -74,11 +73,11 @@ impl MemoryRegion {
         Ok(Self::of(protection, raw))
     }
 
-    /// The part of a dma-buf that begins at `offset`, which work names by the addresses of `range`: both begin at the
-    /// same place within a page.
+    /// Registers the part of a dma-buf that begins at `offset`. Work names it by the addresses of `range`. Both have
+    /// the same offset within a page.
     ///
     /// # Errors
-    /// The library is too old, or the device does not take it.
+    /// The library is too old, or the device does not support it.
     pub(crate) fn of_dma_buf(
         protection: &Arc<Protection>,
         dma_buf: BorrowedFd<'_>,

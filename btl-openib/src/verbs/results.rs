@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
 
-/// Verbs return 0, or the error itself, or -1 and leave the error in `errno`.
+/// Verbs return 0, the error itself, or -1 with the error in `errno`.
 pub(super) fn answer(code: c_int) -> io::Result<()> {
     match code {
         0 => Ok(()),

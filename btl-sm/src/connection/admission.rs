@@ -1,7 +1,7 @@
-//! Admits connections: only of this process's user, and only a limited number that has not introduced itself.
+//! Admits connections of this process's user only, and limits the number of connections without an introduction.
 //!
-//! Anybody on the node can connect to an abstract socket. The kernel says which user it is, so a connection of another
-//! user is closed as it is accepted. What waits to be accepted takes no descriptor of this process.
+//! Any process on the node can connect to an abstract socket. The kernel reports its user, so a connection of another
+//! user is closed when it is accepted. A connection that waits to be accepted needs no descriptor of this process.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use super::{Connection, Connections, Stage, socket};
 use crate::NAME;
 use crate::inner::Inner;
 
-/// A connection that has not said who it is by then is closed.
+/// The time limit for the introduction of an accepted connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections taken from the queue in one look. A process that connects again and again must not keep progress busy.
+/// The number of connections accepted at a time, so that a process that connects repeatedly does not occupy progress.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// Connections that may have been accepted and not have said who they are, where descriptors are plenty. A caller says
-/// so at once.
+/// The number of accepted connections without an introduction if descriptors are plentiful. A caller introduces itself
+/// at once.
 const MOST_ACCEPTED: usize = 64;
 
-/// The bound for this process. It leaves room for what the program opens.
+/// Returns the limit for this process. It leaves room for the program's descriptors.
 pub(super) fn most_accepted() -> usize {
     descriptors::share(MOST_ACCEPTED)
 }
@@ -33,7 +33,7 @@ impl Connections {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
                 Err(error) => {
-                    // For example, no descriptor is left. The connection stays in the queue, and its maker waits.
+                    // For example, no descriptor is left. The connection stays in the queue, and the caller waits.
                     cableway_base::warn_once("sm/accept", || format!("{NAME}: a connection waits: {error}"));
                     return;
                 }
@@ -43,7 +43,7 @@ impl Connections {
                     self.make_room();
                     let _ = self.insert(socket, credentials, Stage::Accepted, None);
                 }
-                // One line is enough: a flood of connections must not flood the log.
+                // Log only once: a flood of connections must not flood the log.
                 Ok(other) => {
                     cableway_base::warn_once("sm/other-user", || {
                         let (pid, uid, own) = (other.pid, other.uid, inner.uid);
@@ -56,7 +56,7 @@ impl Connections {
         self.turn_silent_away(now);
     }
 
-    /// Closes the oldest connection that has not said who it is, if there are as many as may be.
+    /// Closes the oldest connection without an introduction if there are too many.
     fn make_room(&mut self) {
         if self.accepted().count() >= self.most_accepted
             && let Some((_, oldest)) = self.accepted().map(|(key, connection)| (connection.since, key)).min()
@@ -65,7 +65,7 @@ impl Connections {
         }
     }
 
-    /// Closes connections that should have said who they are.
+    /// Closes connections whose introduction is overdue.
     pub(super) fn turn_silent_away(&mut self, now: Instant) {
         let late = |connection: &Connection| now.saturating_duration_since(connection.since) > PATIENCE;
         let late: Vec<_> = self.accepted().filter(|(_, connection)| late(connection)).map(|(key, _)| key).collect();
@@ -79,7 +79,7 @@ impl Connections {
         self.remove(key);
     }
 
-    /// Connections that have not said who they are.
+    /// Returns the connections without an introduction.
     fn accepted(&self) -> impl Iterator<Item = (usize, &Connection)> {
         self.all.iter().filter(|(_, connection)| connection.stage == Stage::Accepted)
     }

@@ -18,7 +18,7 @@ use crate::segment::{DeviceGeometry, Memory};
 use crate::single_copy::{self, Remote};
 
 impl Connections {
-    /// One packet. An error is the peer's fault and ends the connection.
+    /// Handles one packet. An error is the peer's fault and ends the connection.
     pub(super) fn handle(
         &mut self,
         inner: &Inner,
@@ -106,7 +106,7 @@ impl Connections {
                 let give = Packet::DescriptorAnswer(WireDescriptorRequest::from(&wanted), gift).to_bytes();
                 let files: Vec<_> = given.iter().map(|piece| piece.descriptor.as_fd()).collect();
                 if let Err(error) = socket::send_with(connection.socket.as_fd(), &give, &files) {
-                    // Too many descriptors are under way, say.
+                    // For example, too many descriptors are in flight.
                     log::debug!("{NAME}: no descriptor can be passed to rank {}: {error}", peer.rank);
                     tell(
                         connection,
@@ -126,7 +126,7 @@ impl Connections {
                         Answer::Descriptors(given.collect())
                     }
                     WireAnswer::Refused => Answer::Refused,
-                    // It was given, and this process has no room for as many more descriptors.
+                    // The descriptors were sent, but this process has no room for as many.
                     WireAnswer::Pieces(_) | WireAnswer::Gone => Answer::Gone,
                 };
                 inner.device_copies.supply(peer.rank, &DescriptorRequest::from(&wanted), answer);
@@ -136,7 +136,7 @@ impl Connections {
         }
     }
 
-    /// Handles a call of another process.
+    /// Handles the call of another process.
     fn answer(
         &mut self,
         inner: &Inner,
@@ -182,7 +182,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Both segments are mapped on this side.
+    /// Records that both segments are mapped on this side.
     fn attach(&mut self, peer: Arc<Peer>, link: Link, may_send: bool) {
         let single_copy = match &link.remote {
             None => false,
@@ -209,7 +209,7 @@ impl Connections {
     }
 }
 
-/// Authenticates the other side: a process of this user, and of this job or a foreign process that may be met.
+/// Authenticates the other process: it must belong to this user, and to this job or to a permitted other job.
 fn check_greeting(inner: &Inner, credentials: Credentials, hello: &Hello) -> Result<Rank, String> {
     if credentials.uid != inner.uid {
         return Err(format!("it is of user {}, this process of user {}", credentials.uid, inner.uid));

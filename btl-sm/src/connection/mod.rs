@@ -1,7 +1,7 @@
-//! Connects two processes over shared memory, and detects the end of the other.
+//! Connects two processes over shared memory, and detects the peer's end.
 //!
-//! Either side connects to the other's listening socket, both check who is there (`SO_PEERCRED`, then the job's
-//! secret), and pass each other their segments:
+//! Either process connects to the other's listening socket. Both check the other's identity (`SO_PEERCRED`, then the
+//! job's secret), and pass their segments to each other:
 //!
 //! ```text
 //! caller                                 listener
@@ -11,14 +11,14 @@
 //!                              <-          READY (whether single copy works)
 //! ```
 //!
-//! When both call at once, the call of the lower rank stands: its listener drops its own call, and the other call is
-//! answered REFUSE. The socket stays open; that it hangs up tells of the peer's death, unless GOODBYE came before.
+//! If both call at once, the call of the lower rank wins: its listener drops its own call, and answers the other call
+//! with REFUSE. The socket stays open. Its hang-up reports the peer's death, unless GOODBYE came before.
 //!
-//! Later, either side sends DEVICE with its segment for device messages, which the other answers with DEVICE_READY; and
-//! ASK for device memory of the other's that is passed by file descriptor, which the other answers with GIVE. GONE names
-//! device memory that is no more, for the other to close.
+//! Later either side may send DEVICE with its segment for device messages, which the peer answers with DEVICE_READY. It
+//! may send ASK to request descriptors of the peer's device memory, which the peer answers with GIVE. GONE names freed
+//! device memory whose mapping the peer must close.
 //!
-//! All of it happens in progress, on sockets that never block.
+//! All of this happens within progress, on non-blocking sockets.
 
 mod admission;
 mod handshake;
@@ -48,45 +48,45 @@ use crate::segment::DeviceGeometry;
 use socket::{Credentials, Descriptor, Received};
 use wire::Packet;
 
-/// After both sides' calls collided, the peer's call is awaited so long before ours is made again.
+/// If the calls of both sides collided and the peer's call does not arrive, this side calls again after this time.
 const COLLISION_PAUSE: Duration = Duration::from_millis(100);
-/// The listener's name for epoll. Connections are named by their keys.
+/// The listener's key for epoll. Connections have their own keys.
 const LISTENER: u64 = u64::MAX;
-/// Set in a connection's key: what is meant is the process at its other end.
+/// Set in a connection's key to mean the process at its other end.
 const PROCESS: u64 = 1 << 63;
 
-/// Events for progress.
+/// The events for progress.
 pub(crate) enum Event {
-    /// From now on the peer's memory is read.
+    /// The peer's memory can be read from now on.
     Attached(Arc<Peer>, Arc<Link>),
-    /// The peer has said good-bye: what it had sent is all that comes.
+    /// The peer has said goodbye. Only earlier messages may still be unread.
     Left(Arc<Peer>),
-    /// The connection ended without a good-bye.
+    /// The connection ended without a goodbye.
     Lost(Arc<Peer>, Error),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Accepted; nothing was said.
+    /// Accepted, without an introduction.
     Accepted,
-    /// Our call, not answered yet.
+    /// An own call without an answer yet.
     Called,
-    /// Their call, answered.
+    /// A peer's call, answered.
     Answered,
-    /// Both sides have all that they need.
+    /// Both sides have everything that they need.
     Open,
 }
 
 struct Connection {
     socket: Descriptor,
-    /// Readable once the peer's process has ended.
+    /// Readable after the end of the peer's process.
     process: Option<Descriptor>,
     credentials: Credentials,
     stage: Stage,
     since: Instant,
-    /// None until it has introduced itself.
+    /// The peer; `None` before its introduction.
     peer: Option<Arc<Peer>>,
-    /// Descriptors that we have asked for, and have no answer to.
+    /// The number of requested descriptors without an answer.
     asked: usize,
 }
 
@@ -94,16 +94,16 @@ struct Connection {
 pub(crate) struct Connections {
     epoll: Descriptor,
     listener: Option<Descriptor>,
-    /// Connections that may be accepted and not have said who they are.
+    /// The limit of accepted connections without an introduction.
     most_accepted: usize,
     all: Slab<Connection>,
     /// The connection of each peer.
     by_rank: HashMap<Rank, usize>,
-    /// Peers to be called, and not before when.
+    /// Peers to call, and the earliest time.
     to_call: VecDeque<(Arc<Peer>, Instant)>,
     /// Peers that have not answered an offered device segment.
     offers: usize,
-    /// Whether something is under way.
+    /// True if something is in progress.
     busy: bool,
     events: VecDeque<Event>,
 }
@@ -125,7 +125,7 @@ impl Connections {
         })
     }
 
-    /// Whether something is under way that deserves a closer look than usual.
+    /// Returns whether something is in progress, so that sockets should be checked more often.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy
     }
@@ -143,7 +143,7 @@ impl Connections {
         }
     }
 
-    /// Looks at all sockets.
+    /// Checks all sockets.
     pub(crate) fn poll(&mut self, inner: &Inner) {
         let now = Instant::now();
         for _ in 0..self.to_call.len() {
@@ -169,10 +169,10 @@ impl Connections {
             || self.all.iter().any(|(_, connection)| connection.stage != Stage::Open || connection.asked > 0);
     }
 
-    /// Says good-bye to a peer, and listens to it still. Whether it could be said.
+    /// Says goodbye to a peer, but continues to listen to it. Returns whether the goodbye was sent.
     pub(crate) fn say_goodbye(&mut self, peer: &Peer) -> bool {
         match self.by_rank.get(&peer.rank).and_then(|&key| self.all.get(key)) {
-            // Send it also before the call was answered: a later answer then finds that the caller has left.
+            // Send it even if the call has no answer yet: a later answer then finds that the caller has left.
             Some(connection) => {
                 let sent = socket::send(connection.socket.as_fd(), &Packet::Goodbye.to_bytes(), None);
                 !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
@@ -181,7 +181,7 @@ impl Connections {
         }
     }
 
-    /// Ends all connecting, and says good-bye to everybody. Whether that is done.
+    /// Stops connecting, and says goodbye to all peers. Returns whether that is complete.
     pub(crate) fn finish(&mut self) -> bool {
         self.listener = None;
         self.to_call.clear();
@@ -189,7 +189,7 @@ impl Connections {
         peers.iter().all(|peer| self.say_goodbye(peer))
     }
 
-    /// Offers our device segment to a peer.
+    /// Offers the own device segment to a peer.
     pub(crate) fn offer_device(&mut self, peer: &Peer, geometry: DeviceGeometry, file: Option<BorrowedFd<'_>>) {
         let Some(connection) = self.by_rank.get(&peer.rank).and_then(|&key| self.all.get(key)) else { return };
         match socket::send(connection.socket.as_fd(), &Packet::Device(geometry).to_bytes(), file) {
@@ -201,7 +201,7 @@ impl Connections {
         }
     }
 
-    /// Asks a peer for a descriptor of device memory of its. Whether it could be asked.
+    /// Requests descriptors of a peer's device memory. Returns whether the request was sent.
     pub(crate) fn ask(&mut self, peer: &Peer, wanted: &DescriptorRequest) -> bool {
         let connection = self.by_rank.get(&peer.rank).and_then(|&key| self.all.get_mut(key));
         let Some(connection) = connection.filter(|connection| connection.stage == Stage::Open) else { return false };
@@ -218,7 +218,8 @@ impl Connections {
         }
     }
 
-    /// Tells a peer that device memory which it was told of is no more. Whether that is done, or nobody is there to hear.
+    /// Notifies a peer of freed device memory that was exported to it. Returns whether the notice was sent, or the peer
+    /// is gone.
     pub(crate) fn tell_gone(&mut self, peer: Rank, buffer_id: u64) -> bool {
         let connection = self.by_rank.get(&peer).and_then(|&key| self.all.get(key));
         let Some(connection) = connection.filter(|connection| connection.stage == Stage::Open) else { return true };
@@ -226,7 +227,7 @@ impl Connections {
         !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Closes the connection to a peer, saying nothing.
+    /// Closes the connection to a peer without a goodbye.
     pub(crate) fn close(&mut self, peer: &Peer) {
         if let Some(key) = self.by_rank.remove(&peer.rank) {
             self.remove(key);
@@ -239,7 +240,7 @@ impl Connections {
         let socket = match socket::connect(name) {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Its queue of connections is full; it has to come round to them first.
+                // The queue of the peer's listening socket is full. Try again later.
                 self.to_call.push_back((peer, Instant::now()));
                 return;
             }
@@ -270,7 +271,7 @@ impl Connections {
         }
     }
 
-    /// Has a peer's death noticed also where another process keeps its end of the connection open.
+    /// Watches a peer's process, so that its death is detected even if another process keeps the connection open.
     fn watch_process(&mut self, key: usize) {
         let Some(connection) = self.all.get_mut(key) else { return };
         let Some(process) = socket::process(connection.socket.as_fd(), connection.credentials) else { return };
@@ -281,7 +282,7 @@ impl Connections {
         }
     }
 
-    /// The process at the other end is said to have ended.
+    /// Handles the reported end of the process at the other end.
     fn process_ended(&mut self, inner: &Inner, key: usize) {
         let ended = |connection: &Connection| connection.process.as_ref().is_some_and(socket::has_ended);
         // Handle earlier packets first, such as a goodbye. The key may name another connection by then.
@@ -311,7 +312,7 @@ impl Connections {
         }
     }
 
-    /// Closes a connection whose other side broke the protocol or is a foreign process.
+    /// Closes a connection whose other side violated the protocol or is a foreign process.
     fn break_off(&mut self, key: usize, reason: &str) {
         log::warn!("{NAME}: turned away {}: {reason}", self.who(key));
         let called = self.all.get(key).is_some_and(|connection| connection.stage == Stage::Called);
@@ -367,13 +368,13 @@ impl Connections {
         Some(key)
     }
 
-    /// Forgets a connection; its peer, if it had one. Closing the socket takes it out of epoll.
+    /// Forgets a connection. Returns its peer, if known. Closing the socket removes it from epoll.
     fn remove(&mut self, key: usize) -> Option<Arc<Peer>> {
         self.all.try_remove(key)?.peer
     }
 }
 
-/// Sends a packet of which nothing else depends: if it does not get through, the hang-up that follows says enough.
+/// Sends a packet on which nothing depends: if it fails, the hang-up that follows says enough.
 fn tell(connection: &Connection, packet: &Packet, file: Option<BorrowedFd<'_>>) {
     if let Err(error) = socket::send(connection.socket.as_fd(), &packet.to_bytes(), file) {
         log::debug!("{NAME}: process {} does not listen: {error}", connection.credentials.pid);

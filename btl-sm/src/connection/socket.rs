@@ -1,4 +1,4 @@
-//! Sockets that pass packets and files between processes of one node. Nothing here blocks.
+//! Non-blocking sockets that pass packets and files between processes of one node.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,19 +20,19 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::wire::RECEIVE_BUFFER;
 use crate::card::SocketName;
 
-/// The credentials of the other end, as the kernel reports them.
+/// The peer's credentials, as the kernel reports them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credentials {
-    /// In this process's pid namespace; 0 if it is not visible there.
+    /// The pid in this process's pid namespace; 0 if it is not visible there.
     pub(crate) pid: u32,
     pub(crate) uid: u32,
 }
 
 /// The result of `receive`.
 pub(crate) enum Received {
-    /// A packet and the files that came with it; none of them, too, if this process has no room for all.
+    /// A packet with its files. It has no files if this process has no room for all of them.
     Packet(Vec<u8>, Vec<OwnedFd>),
-    /// Nothing for now.
+    /// Nothing is available now.
     Nothing,
     /// The other end is closed.
     HungUp,
@@ -45,7 +45,7 @@ fn address(name: &SocketName) -> io::Result<SocketAddrUnix> {
     })
 }
 
-/// A descriptor that forked children do not inherit: peers see it close when this process ends.
+/// Creates a descriptor that forked children do not inherit, so that peers see it close when this process ends.
 pub(crate) type Descriptor = Unshared<OwnedFd>;
 
 fn socket() -> io::Result<Descriptor> {
@@ -61,7 +61,7 @@ pub(crate) fn listen(name: &SocketName, backlog: i32) -> io::Result<Descriptor> 
     Ok(socket)
 }
 
-/// Connects to `name`. `WouldBlock`: its queue is full, try later.
+/// Connects to `name`. `WouldBlock` means that the queue is full; try later.
 pub(crate) fn connect(name: &SocketName) -> io::Result<Descriptor> {
     let socket = socket()?;
     rustix::net::connect(&*socket, &address(name)?)?;
@@ -72,15 +72,16 @@ pub(crate) fn connect(name: &SocketName) -> io::Result<Descriptor> {
 pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<Descriptor>> {
     match Unshared::open(|| rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)) {
         Ok(socket) => Ok(Some(socket)),
-        // A connection that was given up before it was accepted is none.
+        // Ignore a connection that was closed before it was accepted.
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Returns the credentials of the other end.
+/// Returns the peer's credentials.
 ///
-/// Asked for by hand: a process outside our pid namespace has pid 0, which `rustix::net::UCred` cannot hold.
+/// Uses the system call directly: a process outside of the own pid namespace has pid 0, which `rustix::net::UCred`
+/// cannot hold.
 pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -95,13 +96,13 @@ pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     Ok(Credentials { pid: u32::try_from(peer.pid).unwrap_or(0), uid: peer.uid })
 }
 
-/// A descriptor that becomes readable when the process at the other end ends, which the hang-up does not tell as long as
-/// anybody else has that end open. None: the system cannot tell, or this process has no room for one more descriptor.
+/// Returns a descriptor that becomes readable when the peer's process ends. The hang-up does not report that while
+/// another process has the socket open. Returns `None` if the system does not support it, or no descriptor is left.
 pub(crate) fn process(socket: BorrowedFd<'_>, credentials: Credentials) -> Option<Descriptor> {
     Unshared::open(|| peer_pidfd(socket).or_else(|_| open_by_pid(credentials.pid))).ok()
 }
 
-/// `SO_PEERPIDFD`, of Linux 6.5: of the very process, whatever pid namespaces the two are in.
+/// `SO_PEERPIDFD`, since Linux 6.5: it identifies exactly the peer's process, whatever the pid namespaces.
 fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut descriptor: libc::c_int = -1;
@@ -118,26 +119,26 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// The kernel has told the pid in this process's namespace. Another process has it only if the one that connected has
-/// ended, which is what is to be found out.
+/// The pid comes from the kernel and belongs to this process's namespace. Another process has it only if the peer's has
+/// ended, which this is to detect.
 fn open_by_pid(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Whether such a descriptor is readable.
+/// Returns whether such a descriptor is readable.
 pub(crate) fn has_ended(process: &Descriptor) -> bool {
     let mut source = [PollFd::new(process, PollFlags::IN)];
     let immediately = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut source, Some(&immediately)).is_ok_and(|ready| ready != 0)
 }
 
-/// Sends a packet, and a file with it.
+/// Sends a packet with at most one file.
 pub(crate) fn send(socket: BorrowedFd<'_>, packet: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     send_with(socket, packet, file.as_slice())
 }
 
-/// Sends a packet, and files with it, of which there are `MOST_PIECES` at most.
+/// Sends a packet with at most `MOST_PIECES` files.
 pub(crate) fn send_with(socket: BorrowedFd<'_>, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PIECES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -151,7 +152,7 @@ pub(crate) fn send_with(socket: BorrowedFd<'_>, packet: &[u8], files: &[Borrowed
 
 /// Receives a packet, if there is one.
 pub(crate) fn receive(socket: &OwnedFd) -> io::Result<Received> {
-    // If the other side closed with unread data, the error is reported first and hides earlier packets. Read once more.
+    // If the other side closed with unread data, the error is reported first and hides earlier packets. Read again.
     match receive_next(socket) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => receive_next(socket),
         received => received,
@@ -179,7 +180,7 @@ fn receive_next(socket: &OwnedFd) -> io::Result<Received> {
     if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"));
     }
-    // The kernel cuts off what it finds no room for, in our buffer or among our descriptors.
+    // The kernel truncates data and files that exceed the buffer or the descriptor limit.
     if message.flags.contains(ReturnFlags::CTRUNC) {
         files.clear();
     }

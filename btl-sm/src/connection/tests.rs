@@ -42,9 +42,9 @@ fn was_logged(part: &str) -> bool {
 }
 
 #[derive(Default)]
-struct Heard(RefCell<Vec<Vec<u8>>>, RefCell<Vec<Error>>);
+struct Events(RefCell<Vec<Vec<u8>>>, RefCell<Vec<Error>>);
 
-impl Upcalls for Heard {
+impl Upcalls for Events {
     fn receive(&self, _peer: Rank, message: Message<'_>) {
         let mut bytes = vec![0; message.bytes().len()];
         message.bytes().copy_to(&mut bytes);
@@ -63,15 +63,15 @@ fn job(rank: Rank) -> Job {
     Job::new("doors".into(), [7; 32], rank, 4, 4)
 }
 
-struct House {
+struct TestServer {
     btl: Arc<SharedMemory>,
-    heard: Heard,
+    heard: Events,
 }
 
-impl House {
+impl TestServer {
     fn new() -> Self {
         let btl = SharedMemory::new(&job(0), &Parameters::default(), &Devices::none()).unwrap();
-        House { btl, heard: Heard::default() }
+        TestServer { btl, heard: Events::default() }
     }
 
     fn call(&self) -> Descriptor {
@@ -95,8 +95,7 @@ impl House {
     }
 }
 
-/// Builds rank 3's valid hello and its segment.
-/// A packet and how many files came with it; none if it is none.
+/// Returns a packet and the number of its files, or `None` if nothing was received.
 fn packet(received: Received) -> Option<(Vec<u8>, usize)> {
     match received {
         Received::Packet(bytes, files) => Some((bytes, files.len())),
@@ -104,6 +103,7 @@ fn packet(received: Received) -> Option<(Vec<u8>, usize)> {
     }
 }
 
+/// Builds rank 3's valid hello and its segment.
 fn introduction() -> (Hello, Memory) {
     let settings = Settings::new(&job(3), &Parameters::default());
     let memory = Memory::create("caller", settings.geometry.layout().unwrap().len).unwrap();
@@ -123,13 +123,13 @@ fn introduction() -> (Hello, Memory) {
 #[test]
 fn a_process_of_the_job_is_admitted() {
     let (hello, memory) = introduction();
-    let house = House::new();
-    let caller = house.call();
+    let server = TestServer::new();
+    let caller = server.call();
     socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
-    let Some((bytes, 1)) = packet(house.answer(&caller)) else { panic!("no reply") };
+    let Some((bytes, 1)) = packet(server.answer(&caller)) else { panic!("no reply") };
     assert!(matches!(Packet::parse(&bytes), Ok(Packet::Reply(_))));
     // No memory holds its cookie, so single copy is off, and the answer says so.
-    let Some((bytes, 0)) = packet(house.answer(&caller)) else { panic!("no answer") };
+    let Some((bytes, 0)) = packet(server.answer(&caller)) else { panic!("no answer") };
     assert_eq!(Packet::parse(&bytes), Ok(Packet::Ready { single_copy: false }));
 }
 
@@ -148,17 +148,17 @@ fn foreign_processes_are_refused() {
     for (what, logged, spoil) in spoilers {
         let (mut hello, memory) = introduction();
         spoil(&mut hello);
-        let house = House::new();
-        let caller = house.call();
+        let server = TestServer::new();
+        let caller = server.call();
         socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
-        match house.answer(&caller) {
+        match server.answer(&caller) {
             Received::HungUp => {}
             Received::Packet(bytes, files) if files.is_empty() => {
                 assert_eq!(Packet::parse(&bytes), Ok(Packet::Refuse(Refusal::Segment)), "{what}");
             }
             _ => panic!("{what}: was admitted"),
         }
-        assert!(house.heard.1.borrow().is_empty(), "{what}: no peer may fail");
+        assert!(server.heard.1.borrow().is_empty(), "{what}: no peer may fail");
         assert!(was_logged(logged), "{what} was not logged");
     }
 }
@@ -166,14 +166,14 @@ fn foreign_processes_are_refused() {
 #[test]
 fn garbage_is_refused_without_harm() {
     listen_to_the_log();
-    let house = House::new();
+    let server = TestServer::new();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 1], &[0xff; 4000], &Packet::Goodbye.to_bytes()] {
-        let caller = house.call();
+        let caller = server.call();
         socket::send(caller.as_fd(), garbage, None).unwrap();
-        assert!(house.is_turned_away(&caller), "{} bytes", garbage.len());
+        assert!(server.is_turned_away(&caller), "{} bytes", garbage.len());
     }
     assert!(was_logged("turned away process") && was_logged("a packet has the wrong magic number"));
-    drop(house.call());
+    drop(server.call());
     a_process_of_the_job_is_admitted();
 }
 
@@ -186,12 +186,12 @@ fn segments_that_could_fault_are_refused() {
     let no_memory = std::fs::File::open("/dev/null").unwrap();
     let files = [("longer", longer.file()), ("unsealed", Some(unsealed.as_fd())), ("none", None)];
     for (what, file) in files.into_iter().chain([("a device", Some(no_memory.as_fd()))]) {
-        let house = House::new();
-        let caller = house.call();
+        let server = TestServer::new();
+        let caller = server.call();
         socket::send(caller.as_fd(), &Packet::Hello(hello.clone()).to_bytes(), file).unwrap();
-        let Some((bytes, 0)) = packet(house.answer(&caller)) else { panic!("{what}: was admitted") };
+        let Some((bytes, 0)) = packet(server.answer(&caller)) else { panic!("{what}: was admitted") };
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Refuse(Refusal::Segment)), "{what}");
-        assert!(house.is_turned_away(&caller));
+        assert!(server.is_turned_away(&caller));
     }
     drop(memory);
 }
@@ -199,26 +199,26 @@ fn segments_that_could_fault_are_refused() {
 #[test]
 fn a_second_connection_of_a_connected_rank_is_refused() {
     let (hello, memory) = introduction();
-    let house = House::new();
-    let (first, second) = (house.call(), house.call());
+    let server = TestServer::new();
+    let (first, second) = (server.call(), server.call());
     socket::send(first.as_fd(), &Packet::Hello(hello.clone()).to_bytes(), memory.file()).unwrap();
-    assert!(matches!(packet(house.answer(&first)), Some((_, 1))));
+    assert!(matches!(packet(server.answer(&first)), Some((_, 1))));
     socket::send(second.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
-    assert!(house.is_turned_away(&second));
-    assert!(matches!(house.answer(&first), Received::Packet(..)), "the first connection must continue");
-    assert!(house.heard.1.borrow().is_empty());
+    assert!(server.is_turned_away(&second));
+    assert!(matches!(server.answer(&first), Received::Packet(..)), "the first connection must continue");
+    assert!(server.heard.1.borrow().is_empty());
 }
 
 #[test]
 fn the_oldest_of_too_many_silent_connections_is_closed() {
     listen_to_the_log();
-    let house = House::new();
-    let silent: Vec<_> = (0..super::admission::most_accepted()).map(|_| house.call()).collect();
+    let server = TestServer::new();
+    let silent: Vec<_> = (0..super::admission::most_accepted()).map(|_| server.call()).collect();
     let (hello, memory) = introduction();
-    let caller = house.call();
+    let caller = server.call();
     socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
-    assert!(matches!(packet(house.answer(&caller)), Some((_, 1))));
-    assert!(house.is_turned_away(&silent[0]));
+    assert!(matches!(packet(server.answer(&caller)), Some((_, 1))));
+    assert!(server.is_turned_away(&silent[0]));
     assert!(was_logged("too many others wait"));
     assert!(
         matches!(socket::receive(silent.last().unwrap()), Ok(Received::Nothing)),
@@ -242,19 +242,19 @@ fn last_packets_are_read_before_the_close_is_reported() {
 fn unknown_device_memory_is_refused_and_unrequested_memory_is_ignored() {
     listen_to_the_log();
     let (hello, memory) = introduction();
-    let house = House::new();
-    let caller = house.call();
+    let server = TestServer::new();
+    let caller = server.call();
     let send = |packet: Packet| socket::send(caller.as_fd(), &packet.to_bytes(), None).unwrap();
     socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
-    assert!(matches!(packet(house.answer(&caller)), Some((_, 1))));
-    assert!(matches!(packet(house.answer(&caller)), Some((_, 0))));
+    assert!(matches!(packet(server.answer(&caller)), Some((_, 1))));
+    assert!(matches!(packet(server.answer(&caller)), Some((_, 0))));
     send(Packet::Ready { single_copy: false });
     let wanted = WireDescriptorRequest::from(&DescriptorRequest { buffer_id: 5, base: 4096, len: 4096 });
     send(Packet::DescriptorRequest(wanted));
-    let Some((bytes, 0)) = packet(house.answer(&caller)) else { panic!("no answer") };
+    let Some((bytes, 0)) = packet(server.answer(&caller)) else { panic!("no answer") };
     assert_eq!(Packet::parse(&bytes), Ok(Packet::DescriptorAnswer(wanted, WireAnswer::Gone)));
     send(Packet::DescriptorAnswer(wanted, WireAnswer::Pieces(vec![4096])));
-    assert!(house.is_turned_away(&caller));
+    assert!(server.is_turned_away(&caller));
     assert!(was_logged("out of turn"));
 }
 

@@ -23,7 +23,7 @@ use crate::segment::{DeviceGeometry, Geometry};
 
 const MAGIC: [u8; 4] = *b"CWsp";
 const VERSION: u16 = 4;
-/// Longest packet, and one byte more, so that a longer one is seen to be.
+/// The longest packet, plus one byte to detect longer ones.
 pub(crate) const RECEIVE_BUFFER: usize = 1024;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -44,15 +44,15 @@ pub(crate) struct Hello {
     pub(crate) from: U64,
     /// The receiver's name.
     pub(crate) to: U64,
-    /// The number by which the listener names itself in the speaker's FIFO.
+    /// The listener's number as a producer in the speaker's FIFO.
     pub(crate) index: U32,
-    /// Of the speaker's segment, whose memfd comes along.
+    /// The geometry of the speaker's segment, whose memfd is attached.
     pub(crate) geometry: Geometry,
-    /// Where in the speaker's memory the cookie lies.
+    /// The address of the cookie in the speaker's memory.
     pub(crate) cookie_address: U64,
-    /// A random number, by which it is known that this memory is the speaker's.
+    /// A random number that identifies the speaker's memory.
     pub(crate) cookie: U64,
-    /// Where the speaker runs.
+    /// The node and namespaces of the speaker.
     pub(crate) node: Node,
 }
 const _: () = assert!(size_of::<Hello>() == 32 + 20 + 32 + 16 + 84 && size_of::<Hello>() + 8 < RECEIVE_BUFFER);
@@ -63,19 +63,19 @@ impl std::fmt::Debug for Hello {
     }
 }
 
-/// Why a connection is refused.
+/// The reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
-    /// Both sides connected at once; the refuser's own connection stays.
+    /// Both sides connected at once. The connection of the refusing side stays.
     Collision = 1,
-    /// The refuser has no room for more peers.
+    /// The refusing side has no room for more peers.
     Full = 2,
-    /// The refuser could not take the segment.
+    /// The refusing side could not map the segment.
     Segment = 3,
 }
 
-/// Device memory that is passed by descriptor.
+/// Device memory that is passed by descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct WireDescriptorRequest {
@@ -102,11 +102,11 @@ impl From<&WireDescriptorRequest> for DescriptorRequest {
 /// The answer to a request for device memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WireAnswer {
-    /// Descriptors of pieces that have so many bytes each.
+    /// Descriptors of pieces with these lengths in bytes.
     Pieces(Vec<u64>),
-    /// Unavailable: it was freed, or is unknown.
+    /// Unavailable: the memory was freed, or is unknown.
     Gone,
-    /// Never available.
+    /// The driver gives no descriptors.
     Refused,
 }
 
@@ -138,25 +138,25 @@ impl WireAnswer {
 /// One packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// First, from the side that connected.
+    /// The first packet, from the side that connected.
     Hello(Hello),
-    /// The answer.
+    /// The answer to `Hello`.
     Reply(Hello),
-    /// The sender has mapped the other's segment.
+    /// The sender has mapped the receiver's segment.
     Ready { single_copy: bool },
-    /// The sender ends in good order.
+    /// The sender's goodbye.
     Goodbye,
-    /// A device segment.
+    /// The sender's device segment.
     Device(DeviceGeometry),
-    /// The answer.
+    /// The answer to `Device`.
     DeviceReady { taken: bool },
-    /// Instead of a reply.
+    /// Refuses a connection, instead of `Reply`.
     Refuse(Refusal),
-    /// For device memory of the other's.
+    /// Requests descriptors of the receiver's device memory.
     DescriptorRequest(WireDescriptorRequest),
-    /// The answer.
+    /// The answer to a descriptor request.
     DescriptorAnswer(WireDescriptorRequest, WireAnswer),
-    /// Freed device memory of the sender.
+    /// Notifies the receiver of freed device memory of the sender.
     Gone { buffer_id: u64 },
 }
 
@@ -230,7 +230,7 @@ impl Packet {
     }
 }
 
-/// Whether two secrets are equal, in a time that does not depend on where they differ.
+/// Compares two secrets in constant time.
 pub(crate) fn same_secret(a: &[u8; 32], b: &[u8; 32]) -> bool {
     let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
     std::hint::black_box(difference) == 0

@@ -1,4 +1,4 @@
-//! The costs by which a link to one peer decides, which follow what becomes known.
+//! The costs by which a link to one peer decides. They follow the known facts about devices.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use cableway_common_cuda::{Costs, DeviceIndex};
 
 use super::{DeviceCosts, Estimates, PeerDevice};
 
-/// The costs of messages between the devices that were last seen on either side.
+/// The costs of messages between the last used devices of both sides.
 pub(crate) struct Priced {
     known: Arc<Costs>,
-    /// Of what is known when these were worked out.
+    /// The version of the costs when these were computed.
     version: usize,
     device: Option<DeviceIndex>,
     other: PeerDevice,
@@ -23,8 +23,8 @@ impl Priced {
         Priced { known, version, device: None, other: PeerDevice::Unknown, costs }
     }
 
-    /// A message is about memory of this device, and the peer's is there, as far as its place is known by now. Whether
-    /// costs are to be worked out anew is one comparison of each.
+    /// Follows a message with memory on this device and the peer's memory on the other, if known. One comparison
+    /// decides whether to compute the costs again.
     #[inline]
     pub(crate) fn follow(&mut self, estimates: &Estimates, device: Option<DeviceIndex>, other: PeerDevice) -> bool {
         let other = if other == PeerDevice::Unknown { self.other } else { other };
@@ -35,7 +35,7 @@ impl Priced {
         changed
     }
 
-    /// Something became known of the devices that were seen already.
+    /// Computes the costs again if more is known about the same devices.
     #[inline]
     pub(crate) fn catch_up(&mut self, estimates: &Estimates) -> bool {
         self.follow(estimates, self.device, self.other)
@@ -47,7 +47,7 @@ impl Priced {
         self.costs = self.between(estimates, device, other);
     }
 
-    /// The costs at present.
+    /// Returns the present costs.
     #[inline]
     pub(crate) fn costs(&self, estimates: &Estimates) -> DeviceCosts {
         match self.version == self.known.version() {
@@ -56,8 +56,8 @@ impl Priced {
         }
     }
 
-    /// The sizes for which one copy pays, as [`DeviceCosts::direct_sizes`]. As long as nobody knows where the peer's memory
-    /// is, it may be on the same device, too: what is not tried never tells.
+    /// Returns the sizes for which one copy pays, as [`DeviceCosts::direct_sizes`]. Until the location of the peer's
+    /// memory is known, it may be on the same device, too. A protocol that is never tried never shows its cost.
     pub(crate) fn direct_sizes(&self, estimates: &Estimates) -> (usize, usize) {
         let (from, to) = self.costs(estimates).direct_sizes();
         if self.other != PeerDevice::Unknown {
@@ -67,7 +67,7 @@ impl Priced {
         (from.min(within.0), to.max(within.1))
     }
 
-    /// The costs between these two devices.
+    /// Returns the costs between these two devices.
     pub(crate) fn of(&self, estimates: &Estimates, device: Option<DeviceIndex>, other: PeerDevice) -> DeviceCosts {
         match (self.device, self.other) == (device, other) {
             true => self.costs(estimates),

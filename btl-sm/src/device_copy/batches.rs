@@ -1,4 +1,4 @@
-//! The device copies under way, and those that wait for the next batch.
+//! The device copies under way, and the copies for the next batch.
 //!
 //! Submitting a copy to the driver takes longer than a small copy itself, and copies submitted together overlap. Copies
 //! found in one pass over the peers' messages therefore form one batch. While some batches are under way, small copies
@@ -13,17 +13,17 @@ use cableway_common_cuda::{
     Within,
 };
 
-/// Batches of one context that keep its device busy, whatever gathers meanwhile.
+/// The number of batches that keep the device of a context busy.
 const DEPTH: usize = 2;
-/// So many bytes are worth a batch of their own.
+/// A batch with this many bytes is submitted at once.
 const ENOUGH: usize = 4 << 20;
-/// A batch completes as a whole: it must not be so large that what came first waits long for what came last.
+/// The limit of a batch. It completes as a whole, so the first copies of a large batch would wait long.
 const MOST_BYTES: usize = 16 << 20;
-/// The same of pieces of a message that are packed: the peer unpacks one while the next is packed.
+/// The limit for packed pieces of a message: the peer unpacks one while the next is packed.
 const MOST_PACKED_BYTES: usize = 1 << 20;
 const MOST_COPIES: usize = 64;
 
-/// A copy between memory of this process and mapped memory of a peer's.
+/// A copy between memory of this process and mapped memory of a peer.
 pub(super) struct Copy {
     pub(super) to: *mut u8,
     pub(super) from: *const u8,
@@ -53,35 +53,35 @@ pub(super) enum CopyShape {
     Packed(Box<Packing>),
 }
 
-/// Whose copy it is.
+/// The operation that a copy belongs to.
 pub(super) struct PendingCopy {
     pub(super) peer: Rank,
     pub(super) token: Token,
-    /// Whether the peer's memory is on the same device.
+    /// True if the peer's memory is on the same device.
     pub(super) one_device: bool,
     /// Held until the copy completes.
     pub(super) _mapped: Mapped,
 }
 
-/// A context, as far as locations tell it: memory of pools lies in whichever is in use on its device.
+/// The context of a location. Pool memory uses whichever context is in use on its device.
 type Context = (u64, Option<DeviceIndex>);
 
 fn context(location: &Location) -> Context {
     (location.context, location.device)
 }
 
-/// A batch under way. The completion comes first: dropped, it waits, and the memory must be mapped until then.
+/// A batch under way. The completion is the first field: its drop waits, and the memory must be mapped until then.
 struct Running {
     completion: Completion,
     copies: Vec<PendingCopy>,
-    /// Batches of one context end in the order in which they began.
+    /// The batches of each context end in the order in which they began.
     context: Context,
 }
 
 #[derive(Default)]
 pub(super) struct Batches {
     waiting: Vec<Copy>,
-    /// Of those: their bytes, and whether they are in several contexts, or some of them are packed.
+    /// The bytes of the waiting copies, and whether they belong to several contexts or include packed ones.
     bytes: usize,
     mixed: bool,
     running: Vec<Running>,
@@ -99,7 +99,7 @@ impl Batches {
         self.waiting.push(copy);
     }
 
-    /// Whether any copy from or to this peer's memory is not over.
+    /// Returns whether any copy from or to this peer's memory is under way or waiting.
     pub(super) fn has(&self, peer: Rank) -> bool {
         self.waiting.iter().any(|copy| copy.of.peer == peer)
             || self.running.iter().flat_map(|batch| &batch.copies).any(|of| of.peer == peer)
@@ -118,7 +118,7 @@ impl Batches {
         let mut batch = std::mem::take(&mut self.waiting);
         self.bytes = 0;
         self.hand_over(devices, &mut batch);
-        // Empty, with room for the next.
+        // An empty list with an allocation for the next batch.
         self.waiting = batch;
     }
 
@@ -128,7 +128,7 @@ impl Batches {
         bytes < ENOUGH && copies < MOST_COPIES && busy()
     }
 
-    /// The same of what is more than a batch.
+    /// Returns whether a batch of this size is full.
     #[cold]
     fn set_out_parts(&mut self, devices: &Devices) {
         let mut waiting = VecDeque::from(std::mem::take(&mut self.waiting));
@@ -142,7 +142,7 @@ impl Batches {
             let most = if packed { MOST_PACKED_BYTES } else { MOST_BYTES };
             let mut others = VecDeque::new();
             while let Some(copy) = waiting.pop_front() {
-                // Copies are taken as they come: what comes after one that does not fit waits with it.
+                // Copies are taken in order: copies after one that does not fit wait, too.
                 if self::context(&copy.local) != context || copy.is_packed() != packed {
                     others.push_back(copy);
                 } else if batch.len() < MOST_COPIES && bytes < most {
@@ -164,7 +164,7 @@ impl Batches {
         held.into_iter().for_each(|copy| self.add(copy));
     }
 
-    /// Leaves the batch empty.
+    /// Empties the batch.
     fn hand_over(&mut self, devices: &Devices, batch: &mut Vec<Copy>) {
         let Some(first) = batch.first() else { return };
         let local = first.local;
@@ -172,7 +172,7 @@ impl Batches {
         let order = if ordered { Order::AfterDefaultStream } else { Order::None };
         let begun = (|| {
             let mut copies = devices.batch(&local, Direction::DeviceToDevice, order)?;
-            // The context's own memory, and what is mapped into it. Managed memory may be anywhere.
+            // The context's own memory, and memory that is mapped into it. Managed memory may be anywhere.
             if batch.iter().all(|copy| copy.local.class == MemoryClass::Device) {
                 let one_device = batch.iter().all(|copy| copy.of.one_device);
                 copies.reachable(if one_device { Within::OneDevice } else { Within::OneNode });
@@ -198,7 +198,7 @@ impl Batches {
         }
     }
 
-    /// Takes out the batches that are over.
+    /// Takes out the completed batches.
     pub(super) fn ended(&mut self) -> Vec<(Vec<PendingCopy>, Result<(), DeviceError>)> {
         let mut ended: Vec<_> = self.failed.drain(..).map(|(copies, error)| (copies, Err(error))).collect();
         let (mut index, mut waits) = (0, None);

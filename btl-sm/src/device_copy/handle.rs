@@ -14,16 +14,16 @@ const WRITABLE: u8 = 2;
 pub(crate) struct Handle {
     kind: u8,
     access: u8,
-    /// The number of the pool, for memory of one.
+    /// The number of the pool, for pool memory.
     pool: [u8; 6],
     device: [u8; 16],
     base: U64,
     allocation_len: U64,
     buffer_id: U64,
-    /// Where in the allocation the part begins.
+    /// The offset of the part in the allocation.
     first: U64,
     len: U64,
-    /// A freed allocation that was named to the peer; 0 if there is none.
+    /// The id of a freed allocation that was exported to the peer; 0 if there is none.
     gone: U64,
     driver: [u8; 64],
 }
@@ -42,7 +42,7 @@ fn first_bytes(number: u64) -> [u8; 6] {
 }
 
 impl Handle {
-    /// `len` bytes at `address`, which lie in the allocation.
+    /// Creates the handle of `len` bytes at `address`, which lie in the allocation.
     pub(crate) fn new(exported: &Exported, address: *const u8, len: usize, access: Access, gone: Option<u64>) -> Self {
         Handle {
             kind: exported.kind as u8,
@@ -64,32 +64,32 @@ impl Handle {
         RemoteHandle::new(self.as_bytes())
     }
 
-    /// None if it is a handle of host memory.
+    /// Returns `None` for a handle of host memory.
     pub(crate) fn view(remote: &RemoteHandle) -> Option<&Handle> {
         Handle::ref_from_bytes(remote.as_bytes()).ok()
     }
 
-    /// Whether it is of a pool.
+    /// Returns whether it names pool memory.
     pub(crate) fn is_of_pool(&self) -> bool {
         self.kind == ExportKind::Pool as u8
     }
 
-    /// Whether it is of the allocation that the driver has this id for.
+    /// Returns whether it names the allocation with this driver id.
     pub(crate) fn is_of(&self, buffer_id: u64) -> bool {
         self.buffer_id.get() == buffer_id
     }
 
-    /// The UUID of the device that the memory is on.
+    /// Returns the UUID of the memory's device.
     pub(crate) fn device(&self) -> &[u8; 16] {
         &self.device
     }
 
-    /// The freed allocation.
+    /// Returns the freed allocation.
     pub(crate) fn gone(&self) -> Option<u64> {
         Some(self.gone.get()).filter(|id| *id != 0)
     }
 
-    /// Another part of the same allocation; none if that does not lie in it.
+    /// Returns the handle of another part of the same allocation, or `None` if the part exceeds it.
     #[inline]
     pub(crate) fn of_part(&self, address: *const u8, len: usize) -> Option<Handle> {
         let first = (address as u64).checked_sub(self.base.get())?;
@@ -97,14 +97,14 @@ impl Handle {
         Some(Handle { first: first.into(), len: (len as u64).into(), ..*self })
     }
 
-    /// Whether it names a part of the same allocation, as it was named before.
+    /// Returns whether it names a part of the same allocation, exported in the same way.
     #[inline]
     pub(crate) fn is_of_same(&self, other: &Handle) -> bool {
         let of = |handle: &Handle| (handle.kind, handle.base, handle.allocation_len, handle.buffer_id, handle.device);
         of(self) == of(other)
     }
 
-    /// Where in the allocation a piece of `len` bytes at `offset` of the part begins.
+    /// Returns the offset in the allocation of a piece of `len` bytes at `offset` of the part.
     #[inline]
     pub(crate) fn place(&self, access: Access, offset: u64, len: usize) -> Result<u64, &'static str> {
         if self.access != number(access) {
@@ -122,7 +122,7 @@ impl Handle {
         Ok(first + offset)
     }
 
-    /// The allocation, and where in it a piece of `len` bytes at `offset` of the part begins.
+    /// Returns the allocation, and the offset in it of a piece of `len` bytes at `offset` of the part.
     pub(crate) fn resolve(&self, access: Access, offset: u64, len: usize) -> Result<(Exported, u64), &'static str> {
         let kind = ExportKind::from_number(self.kind).ok_or("the handle is of an unknown kind")?;
         let [a, b, c, d, e, f] = self.pool;

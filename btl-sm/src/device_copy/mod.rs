@@ -1,13 +1,13 @@
-//! Direct copies between device memories of two processes: one of them maps the other's memory and starts a device
+//! Direct copies between device memories of two processes. One of them maps the other's memory and starts a device
 //! copy.
 //!
-//! The owner names its memory (`handle`) only once the default stream's work on it is done, which is the engine's part;
-//! the copy waits for the default stream of the process that makes it. Between processes on one device the lower rank
-//! copies, whichever way the message goes: contexts that take turns on a device cost much more than the copy.
+//! The owner exports its memory (`handle`) only after the default stream's work on it is done; the engine ensures that.
+//! The copy waits for the default stream of the copying process. Between processes on one device the lower rank copies,
+//! in both directions: contexts that take turns on a device cost much more than the copy.
 //!
-//! Memory that cannot be mapped, or is not worth mapping yet, is [`Error::Unavailable`]: another protocol carries the
-//! message. Memory that is passed by file descriptor is requested over the socket of the two processes (`connection`),
-//! and mapped when the reply arrives.
+//! Memory that cannot be mapped, or for which mapping does not pay yet, is [`Error::Unavailable`]: another protocol
+//! carries the message. Memory that is passed by file descriptor is requested over the socket of the two processes
+//! (`connection`), and mapped when the answer arrives.
 
 mod batches;
 pub(crate) mod handle;
@@ -30,22 +30,22 @@ use crate::NAME;
 use handle::Handle;
 pub(crate) use recent::Recent;
 
-/// Devices of a node whose identity is remembered; that of others is asked for each time.
+/// The number of devices of a node whose identity is remembered. That of others is queried each time.
 const DEVICES: usize = 32;
 
-/// The ranges of a local region and a peer's that are copied.
+/// The ranges of a local region and of a peer's that are copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CopyRanges<'s> {
-    /// All of the local region, and as much from this offset on of the peer's.
+    /// All of the local region, and as many bytes of the peer's from this offset on.
     Run(u64),
     /// The first bytes of blocks in both.
     Blocks { ours: &'s Strided, theirs: &'s Strided, len: u64 },
-    /// As many bytes as the local region says, from a packed position on of blocks relative to its address, and in one run
-    /// from this offset on of the peer's.
+    /// As many bytes as the local region has: packed bytes of its blocks from a position on, and one run of the peer's
+    /// region from this offset on.
     Packed { spread: &'s Spread, position: u64, offset: u64 },
 }
 
-/// Why a copy was not begun.
+/// The reason why a copy was not begun.
 pub(crate) struct NotBegun {
     pub(crate) reason: String,
     /// The request to the peer that makes the next copy possible.
@@ -58,17 +58,17 @@ impl<S: Into<String>> From<S> for NotBegun {
     }
 }
 
-/// The device memory of this process that peers may copy, that of peers, and the copies under way.
+/// The exported device memory of this process, the mapped memory of peers, and the copies under way.
 pub(crate) struct DeviceCopies {
     devices: Devices,
     exports: Exports,
     imports: Imports,
-    /// Of the devices that buffers were seen on, as far as they are counted here.
+    /// Identities of the devices of used buffers.
     uuids: [OnceLock<[u8; 16]>; DEVICES],
     batches: Mutex<Batches>,
-    /// Copies that have not been reported.
+    /// The number of copies that have not been reported.
     count: AtomicUsize,
-    /// Messages are being read; waiting copies start afterwards.
+    /// True while messages are read; waiting copies start afterwards.
     gathering: AtomicBool,
 }
 
@@ -85,7 +85,7 @@ impl DeviceCopies {
         }
     }
 
-    /// What `peer` needs in order to copy from or to the region; none if it cannot.
+    /// Returns the handle that `peer` needs to copy from or to the region, or `None` if it cannot.
     pub(crate) fn export(
         &self,
         region: &Region,
@@ -95,7 +95,7 @@ impl DeviceCopies {
     ) -> Option<RemoteHandle> {
         let exported = self.exports.export(&region.location, region.address, region.len, peer)?;
         if self.imports.refuses(peer, exported.kind) {
-            // Another method would hardly work better.
+            // Other methods would fail as well.
             return None;
         }
         let handle = Handle::new(&exported, region.address, region.len, access, self.exports.gone(peer));
@@ -103,7 +103,7 @@ impl DeviceCopies {
         handle.to_remote()
     }
 
-    /// Calls `say(peer, id)` for freed allocations that were named to peers.
+    /// Calls `say(peer, id)` for freed allocations that were exported to peers.
     pub(crate) fn tell_gone(&self, say: impl FnMut(Rank, u64) -> bool) {
         self.exports.tell_gone(say);
     }
@@ -118,12 +118,12 @@ impl DeviceCopies {
         self.exports.answer(wanted, peer)
     }
 
-    /// Takes a peer's answer.
+    /// Handles a peer's answer.
     pub(crate) fn supply(&self, peer: Rank, wanted: &DescriptorRequest, answer: Answer) {
         self.imports.supply(peer, wanted, answer);
     }
 
-    /// Whether the memory that a peer named is on the same device as the buffer at `local`.
+    /// Returns whether the peer's exported memory is on the same device as the buffer at `local`.
     pub(crate) fn on_one_device(&self, local: &Location, handle: &Handle) -> bool {
         let Some(device) = local.device else { return false };
         let place = self.uuids.get(device.0 as usize);
@@ -137,14 +137,14 @@ impl DeviceCopies {
         uuid == *handle.device()
     }
 
-    /// Begins to copy between `local` and the memory of `peer` that the handle names, from there for `RemoteRead`.
+    /// Begins to copy between `local` and the exported memory of `peer`; from it if the access is `RemoteRead`.
     ///
     /// # Safety
-    /// `local` stays valid, and touched by nobody else in a way that conflicts, until `token` is completed; its blocks
-    /// lie in it, or, of what is packed, in its allocation.
+    /// `local` stays valid, without conflicting accesses, until `token` is completed. Its blocks lie in it, or, for
+    /// packed data, in its allocation.
     ///
     /// # Errors
-    /// Why it cannot be done this way.
+    /// The reason why the copy is impossible.
     pub(crate) unsafe fn start(
         &self,
         (peer, recent): (Rank, &mut Recent),
@@ -209,7 +209,7 @@ impl DeviceCopies {
         let of = PendingCopy { peer, token, one_device, _mapped: mapped };
         let copy = Copy { to, from, len, how, local: local.location, order: local.order, of };
         let mut batches = self.batches.lock();
-        // Changed by who has the lock alone.
+        // Only the owner of the lock changes it.
         self.count.store(self.count.load(Relaxed) + 1, Release);
         batches.add(copy);
         if !self.gathering.load(Relaxed) {
@@ -218,7 +218,7 @@ impl DeviceCopies {
         Ok(Transfer::Started)
     }
 
-    /// Maps what the handle names, if it is not mapped yet.
+    /// Maps the exported memory if it is not mapped yet.
     fn reach(
         &self,
         peer: Rank,
@@ -288,7 +288,7 @@ impl DeviceCopies {
             for of in copies {
                 count += 1;
                 let token = of.token;
-                // Release memory of a pool before its owner learns that the message is done.
+                // Release pool memory before its owner learns that the message is complete.
                 drop(of);
                 upcalls.completed(token, result.clone());
             }
@@ -296,13 +296,13 @@ impl DeviceCopies {
         count
     }
 
-    /// Whether the memory of a peer turned out not to be mappable.
+    /// Returns whether the memory of a peer turned out to be unmappable.
     pub(crate) fn given_up(&self, peer: Rank) -> bool {
         self.imports.given_up(peer)
     }
 
-    /// Closes the mappings of an ended peer. Returns false while copies from or to its memory are under way; do not
-    /// report its end before, since they use local buffers.
+    /// Closes the mappings of a peer that has ended. Returns false while copies from or to its memory are under way. Do
+    /// not report the peer's end before, since the copies use local buffers.
     pub(crate) fn let_go(&self, peer: Rank) -> bool {
         if self.count.load(Relaxed) != 0 && self.batches.lock().has(peer) {
             return false;
@@ -313,7 +313,8 @@ impl DeviceCopies {
     }
 }
 
-/// Where in the peer's memory its blocks lie, if both sides have `len` bytes in blocks, ours within the region.
+/// Returns the range of the peer's blocks, if both sides have `len` bytes in blocks and the own ones lie within the
+/// region.
 fn within(region: usize, ours: &Strided, theirs: &Strided, len: u64) -> Result<(u64, usize), &'static str> {
     let enough = |side: &Strided| side.size().is_some_and(|size| size >= len);
     let place = |side: &Strided| {
@@ -328,7 +329,7 @@ fn within(region: usize, ours: &Strided, theirs: &Strided, len: u64) -> Result<(
     place(theirs).ok_or("the blocks do not lie in the registered memory")
 }
 
-/// Says once why copies between devices of two processes do not work.
+/// Logs once why direct copies between devices of two processes do not work.
 fn refused(error: &DeviceError) -> String {
     // This is expected while other kernels fill the device.
     if error.wants_kernel() {

@@ -9,8 +9,9 @@ use cableway_common_cuda::{Location, Mapped, WeakMapping};
 
 use super::handle::Handle;
 
-/// After so many uses, whoever keeps account of exports is asked again. To be forgotten there costs a handle, and that the
-/// peer keeps what is no more until its own limits ask for it; of mappings, account is kept at each use.
+/// After this many uses the cache of exports is asked again, so that it does not drop the entry. If it does, the cost
+/// is a new handle, and that the peer keeps a mapping of freed memory until its own limits close it. Mappings are
+/// counted at each use.
 const USES: u32 = 32;
 
 /// The cache of one peer.
@@ -34,7 +35,7 @@ struct RecentImport {
 }
 
 impl Recent {
-    /// The name of another part of the allocation that was named last.
+    /// Returns the handle of another part of the last exported allocation.
     #[inline]
     pub(crate) fn export(&mut self, region: &Region, access: Access) -> Option<RemoteHandle> {
         let recent = self.exported.as_mut()?;
@@ -46,14 +47,14 @@ impl Recent {
     }
 
     pub(super) fn exported(&mut self, at: &Location, access: Access, handle: &Handle) {
-        // Do not cache allocations without an id, nor runs, of which only the first piece is known. Whether memory of a
-        // pool is named depends on its length. A freed allocation is reported once.
+        // Do not cache allocations without an id, nor runs, of which only the first piece is known. Whether pool memory
+        // is exported depends on its length. A freed allocation is reported only once.
         if at.buffer_id != 0 && handle.is_of(at.buffer_id) && !handle.is_of_pool() && handle.gone().is_none() {
             self.exported = Some(RecentExport { at: *at, access, handle: *handle, uses: 0 });
         }
     }
 
-    /// The mapping, if the handle names a part of the allocation that was used last, into the same context.
+    /// Returns the mapping if the handle names a part of the last used allocation, in the same context.
     #[inline]
     pub(super) fn imported(&self, handle: &Handle, into: &Location) -> Option<&WeakMapping> {
         let recent = self.imported.as_ref()?;

@@ -1,4 +1,4 @@
-//! Sends messages by the shared FIFO or the peer's fast box, in line or in fragments.
+//! Sends messages through the shared FIFO or the peer's fast box, inline or in fragments.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::ring::fast_box::Writer;
 use crate::ring::{Corrupt, fifo};
 use crate::segment::BoxMemory;
 
-/// Takes back fragments that are dropped unsent, and knows how many may still be sent.
+/// Takes unsent fragments back, and counts the reserved places in the ring.
 pub(super) struct Owner {
     pub(super) inner: Arc<Inner>,
-    /// Fragments handed out and not yet sent: each has its place in the ring.
+    /// Allocated fragments that are not sent. Each has a reserved place in the ring.
     pub(super) reserved: AtomicU32,
 }
 
@@ -31,7 +31,7 @@ impl FragmentOwner for Owner {
 }
 
 impl SmEndpoint {
-    /// Whether messages can be sent now; begins to connect if they cannot.
+    /// Returns whether messages can be sent now. Begins to connect if they cannot.
     pub(super) fn connected(&mut self) -> Result<bool, Error> {
         match self.peer.status() {
             Status::Departed | Status::Failed => return Err(self.peer.error()),
@@ -51,7 +51,7 @@ impl SmEndpoint {
         Ok(false)
     }
 
-    /// Whether one more message could be sent besides those whose place is reserved.
+    /// Returns whether one more message can be sent besides the reserved places.
     pub(super) fn has_room(&mut self) -> Result<bool, Error> {
         let reserved = self.owner.reserved.load(Relaxed);
         let room = match &mut self.path {
@@ -62,7 +62,7 @@ impl SmEndpoint {
         room.map_err(|corrupt| self.broken(corrupt))
     }
 
-    /// Sends a fragment that `acquire` yielded, of `len` bytes.
+    /// Sends `len` bytes of a fragment from `acquire`.
     pub(super) fn push(&mut self, reference: Reference, len: usize) -> Result<(), Error> {
         let (Some(link), Some(pool)) = (self.peer.link.get(), self.inner.pool(reference.class())) else {
             return Err(self.unavailable("send", "the fragment belongs to another endpoint"));
@@ -86,12 +86,12 @@ impl SmEndpoint {
         Ok(())
     }
 
-    /// Moves on to a fast box where the peer has earned one. The record that says so is the last in the FIFO.
+    /// Switches to a fast box if the peer qualifies. The record about the switch is the last one in the FIFO.
     fn consider_box(&mut self) {
         let Path::Fifo(path, messages) = &mut self.path else { return };
         let reserved = self.owner.reserved.load(Relaxed) as usize;
         let earned = *messages >= self.inner.settings.box_threshold;
-        // Fragments handed out keep their places, in the box as in the FIFO.
+        // Allocated fragments keep their reserved places in the box.
         if !earned || !path.has_room(reserved + 1) || reserved > self.inner.layout.box_slots / 2 {
             return;
         }
@@ -106,7 +106,7 @@ impl SmEndpoint {
         }
     }
 
-    /// `send_inline` without a fast box, or of what is too long for it: an eager fragment carries the bytes.
+    /// `send_inline` without a fast box, or for longer messages: an eager fragment carries the bytes.
     pub(super) fn send_in_fragment(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
         let limit = self.capabilities.inline_limit;
         if header.len() + payload.len() > limit {
@@ -129,7 +129,7 @@ impl SmEndpoint {
         Ok(Sent::Done)
     }
 
-    /// Whether device fragments can be sent now.
+    /// Returns whether device fragments can be sent now.
     pub(super) fn device_ready(&mut self) -> Result<bool, Error> {
         match self.peer.device.get() {
             DeviceStatus::Ready => Ok(true),

@@ -39,17 +39,17 @@ pub(crate) struct SmEndpoint {
     inner: Arc<Inner>,
     peer: Arc<Peer>,
     capabilities: Capabilities,
-    /// Largest message that is copied into the fast box.
+    /// The largest message that is copied into the fast box.
     box_limit: usize,
     path: Path,
-    /// Progress has been asked to connect.
+    /// True if progress was requested to connect.
     asked: bool,
     owner: Arc<Owner>,
     /// Per class.
     fragments: [OwnFragments; 4],
     offers: Offers,
     priced: Priced,
-    /// The device memory of either side that was used last.
+    /// The last used device memory of both sides.
     recent: Recent,
 }
 
@@ -100,7 +100,7 @@ impl SmEndpoint {
         endpoint
     }
 
-    /// Drops the capabilities that turned out refused.
+    /// Drops capabilities that were refused.
     fn refresh(&mut self) {
         if self.peer.single_copy_refused.load(Relaxed) {
             self.capabilities.flags -= Flags::GET | Flags::PUT;
@@ -114,7 +114,7 @@ impl SmEndpoint {
         }
     }
 
-    /// Between which devices messages go decides how, as does what has become known of them.
+    /// Adapts to the devices of a message, and to new facts about them.
     fn follow(&mut self, local: &Location, other: PeerDevice) {
         if self.priced.follow(&self.inner.settings.device_costs, local.device, other) {
             self.limit_copies();

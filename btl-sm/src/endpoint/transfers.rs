@@ -12,7 +12,7 @@ use crate::peer::Status;
 use crate::single_copy::{self, CopyError, Handle, Remote};
 
 impl SmEndpoint {
-    /// Where the memory is that the peer has named.
+    /// Returns the device of the peer's exported memory.
     pub(super) fn other(&self, local: &Location, handle: &DeviceHandle) -> PeerDevice {
         match self.inner.device_copies.on_one_device(local, handle) {
             true => PeerDevice::Same,
@@ -20,7 +20,7 @@ impl SmEndpoint {
         }
     }
 
-    /// The local memory, the peer's, and an address in that which was checked against the handle.
+    /// The local memory, the peer's memory, and an address in it that was checked against the handle.
     pub(super) fn resolve(
         &mut self,
         operation: &'static str,

@@ -221,7 +221,7 @@ pub(crate) struct FifoMemory {
 unsafe impl Send for FifoMemory {}
 
 impl FifoMemory {
-    /// Returns the FIFO of a segment, with so many cells.
+    /// Returns the FIFO of a segment, with this many cells.
     pub(crate) fn new(memory: std::sync::Arc<Memory>, count: usize) -> Self {
         assert!(count.is_power_of_two());
         let base = memory.at(0, super::Layout::FIFO_CELLS + count * size_of::<AtomicU64>());

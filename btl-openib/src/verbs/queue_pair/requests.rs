@@ -22,31 +22,31 @@ pub(crate) struct Gather {
     pub(crate) key: u32,
 }
 
-/// What work sends, or where it puts what it fetches.
+/// The data that work sends, or the destination of data that it fetches.
 #[derive(Clone, Copy)]
 pub(crate) enum Data<'a> {
     Nothing,
     Registered(Gather),
-    /// Two runs, copied into the work itself before it is begun: their memory may be reused at once.
+    /// Two runs, copied into the work request before it starts. Their memory may be reused at once.
     Within(&'a [u8], &'a [u8]),
 }
 
-/// What is to be done.
+/// The kind of work.
 #[derive(Clone, Copy)]
 pub(crate) enum Work<'a> {
-    /// To a buffer that the peer posted.
+    /// Sends to a posted buffer of the peer.
     Send,
     /// A send with immediate data, given in the host's byte order.
     SendWithImmediate(u32),
-    /// Into the peer's memory.
+    /// Writes into the peer's memory.
     Write { address: u64, key: u32 },
-    /// From the peer's memory.
+    /// Reads from the peer's memory.
     Read { address: u64, key: u32 },
-    /// To an address handle.
+    /// Sends to an address handle.
     Datagram { to: &'a AddressHandle, number: u32, key: u32 },
 }
 
-/// Whether and how.
+/// The options of a work request.
 #[derive(Clone, Copy)]
 pub(crate) struct Post {
     pub(crate) id: u64,
@@ -54,14 +54,14 @@ pub(crate) struct Post {
 }
 
 impl QueuePair {
-    /// Starts work on `data`. Room for it is the caller's to keep account of.
+    /// Starts work on `data`. The caller ensures that there is room.
     ///
     /// # Safety
-    /// Of registered data: until a completion of this or of later work, it is valid, and registered under its key for what
-    /// the work does; for a read, nobody else touches it. An address handle lives as long.
+    /// Registered data stays valid until a completion of this or of later work, and is registered under its key for
+    /// this kind of work. No other code accesses the destination of a read. An address handle lives as long.
     ///
     /// # Errors
-    /// The queue is full, or the queue pair is unfit.
+    /// The queue is full, or the queue pair is not connected.
     #[inline]
     pub(crate) unsafe fn post(&self, work: Work<'_>, data: Data<'_>, post: Post) -> io::Result<()> {
         let mut joined = MaybeUninit::<[u8; WITHIN]>::uninit();
@@ -69,7 +69,7 @@ impl QueuePair {
             Data::Nothing => (std::ptr::null(), 0, 0, 0),
             Data::Registered(Gather { address, len, key }) => (address, len, key, 0),
             Data::Within(first, []) => (first.as_ptr(), first.len(), 0, INLINE),
-            // As one piece: there are drivers that take the first alone of what goes within.
+            // Use one piece: some drivers send only the first piece of inline data.
             Data::Within(first, second) => {
                 let (len, start) = (first.len() + second.len(), joined.as_mut_ptr().cast::<u8>());
                 if len > WITHIN {
@@ -121,7 +121,7 @@ impl QueuePair {
         answer(unsafe { post(self.raw.as_ptr(), &raw mut request, &raw mut bad) })
     }
 
-    /// Offers a buffer of its own for what arrives; of a datagram's, the first 40 bytes are the network's.
+    /// Posts one of its own receive buffers. The first 40 bytes of a datagram's buffer belong to the network.
     ///
     /// # Safety
     /// As [`SharedReceiveQueue::post`](crate::verbs::SharedReceiveQueue::post).
