@@ -1,4 +1,4 @@
-//! Arrays: a part of one, or one process's share of a distributed one.
+//! Array datatypes: a part of an array, or one process's share of a distributed array.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub enum ArrayOrder {
 /// The distribution of one dimension of an array over the processes along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Distribution {
-    /// Not at all: there is one process along this dimension.
+    /// Not distributed: there is one process along this dimension.
     None,
     /// One block each, as even as possible, the last ones smaller.
     Block,
@@ -35,7 +35,7 @@ impl Datatype {
     /// (`MPI_Type_create_subarray`). The extent is the whole array's.
     ///
     /// # Errors
-    /// No dimension, arguments that differ in length, a part that is empty or not within the array, or a type too
+    /// There is no dimension, arguments differ in length, the part is empty or exceeds the array, or the type is too
     /// large for 64 bits.
     pub fn subarray(
         sizes: &[i64],
@@ -67,13 +67,13 @@ impl Datatype {
         steps.spanning(&assembly.finish())
     }
 
-    /// The share of process `rank` of `processes` in an array of `sizes` elements that is dealt out to a grid of
-    /// `grid` processes, of which the last dimension's rank varies fastest (`MPI_Type_create_darray`). The extent is
-    /// the whole array's.
+    /// The share of process `rank` of `processes` in an array of `sizes` elements that is distributed over a grid of
+    /// `grid` processes. The grid's last dimension varies fastest with the rank (`MPI_Type_create_darray`). The extent
+    /// is the whole array's.
     ///
     /// # Errors
-    /// No dimension, arguments that differ in length, a grid that has not `processes` places, a distribution that
-    /// does not cover its dimension, or a type too large for 64 bits.
+    /// There is no dimension, arguments differ in length, the grid does not have `processes` places, a distribution
+    /// does not cover its dimension, or the type is too large for 64 bits.
     pub fn darray(
         processes: i64,
         rank: i64,
@@ -99,7 +99,7 @@ impl Datatype {
     }
 }
 
-/// Distance between neighbours along one dimension after the other, the fastest first.
+/// Returns the distances between neighbours along each dimension, the fastest first.
 struct Steps {
     constructor: &'static str,
     step: i128,
@@ -119,7 +119,7 @@ impl Steps {
         }
     }
 
-    /// `part` with the bounds of the whole array.
+    /// Gives `part` the bounds of the whole array.
     fn spanning(&self, part: &Datatype) -> Result<Datatype, Error> {
         let mut bounds = *part.bounds();
         bounds.markers = Some((0, self.step));
@@ -130,7 +130,8 @@ impl Steps {
     }
 }
 
-/// The elements of one dimension that one process has: blocks of `block`, `cycle` apart, from `first` on.
+/// The elements of one dimension that one process owns: blocks of `block` elements at a distance of `cycle`, from
+/// `first` on.
 struct OwnedElements {
     first: i64,
     block: i64,
@@ -165,12 +166,12 @@ impl OwnedElements {
             Distribution::Cyclic => 1,
         };
         let first = i128::from(coordinate) * i128::from(block);
-        // A process beyond the end has nothing; where its share would begin is then of no interest.
+        // A process beyond the end owns nothing, so the beginning of its share does not matter.
         let first = i64::try_from(first).unwrap_or(i64::MAX).min(size);
         Ok(OwnedElements { first, block, cycle: i128::from(block) * i128::from(processes), size })
     }
 
-    /// This share of a dimension whose elements are `old`, `step` bytes apart.
+    /// Returns this share of a dimension whose elements are `old`, at a distance of `step` bytes.
     fn share(&self, old: &Datatype, step: i128) -> Result<Datatype, Error> {
         let left = i128::from(self.size - self.first);
         let block = i128::from(self.block);
@@ -183,7 +184,7 @@ impl OwnedElements {
         else {
             return Err(too_far());
         };
-        // Elements are no more than an `i64` counts.
+        // The number of elements fits in an `i64`.
         let along = |count: i128, stride: i128| Repetition { count: count as u64, stride };
         assembly.add(old, start, &[along(block, step), along(whole, cycle)])?;
         assembly.add(old, end, &[along(rest, step)])?;

@@ -1,4 +1,4 @@
-//! Puts copies of datatypes together, with every overflow checked. All constructors end here.
+//! Combines copies of datatypes, with every overflow checked. All constructors use it.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use crate::error::Error;
 use crate::node::{Node, Placed};
 use crate::normal::compress;
 
-/// A regular repetition: how often, and how many bytes from one to the next.
+/// A regular repetition: the number, and the bytes from one to the next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repetition {
     pub(crate) count: u64,
     pub(crate) stride: i128,
 }
 
-/// A type in the making.
+/// A type under construction.
 pub(crate) struct Assembly {
     constructor: &'static str,
     size: u64,
@@ -43,7 +43,7 @@ impl Assembly {
             let side = if reach < 0 { &mut first } else { &mut last };
             *side = side.checked_add(reach).ok_or_else(|| self.overflow("extent"))?;
         }
-        // Half of the range is far more than any bound that fits, and leaves room for the sums below.
+        // Half of the range exceeds every bound that fits, and leaves room for the sums below.
         if first < i128::MIN / 2 || last > i128::MAX / 2 {
             return Err(self.overflow("extent"));
         }
@@ -60,7 +60,7 @@ impl Assembly {
         let Some(pattern) = old.pattern() else { return Ok(()) };
         let mut node = pattern.node.clone();
         for repetition in repetitions {
-            // A stride matters, and fits because the bounds do, where there is more than one repetition.
+            // With more than one repetition the stride matters, and it fits because the bounds do.
             node = Node::repeat(repetition.count, repetition.stride as i64, node);
         }
         self.items.push(Placed { offset: (displacement + i128::from(pattern.offset)) as i64, node });

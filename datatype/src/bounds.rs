@@ -1,26 +1,27 @@
-//! Bounds of a type map: where its data begins and ends, and where its markers say that it does.
+//! Bounds of a type map: the range of its data, and its explicit bounds (markers).
 
-/// Bounds in bytes, relative to the buffer's address. In `i128`, so that arithmetic on 64-bit arguments never wraps;
-/// [`Bounds::fits`] tells whether the outcome can be kept.
+/// Bounds in bytes, relative to the buffer's address. They are `i128`, so that arithmetic on 64-bit arguments never
+/// wraps. [`Bounds::fits`] tells whether the result is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// First byte of data and the byte after the last; none for a map without data.
+    /// The first byte of data and the byte after the last; `None` for a map without data.
     pub(crate) data: Option<(i128, i128)>,
-    /// The lowest lower-bound and the highest upper-bound marker: they override the data's bounds, as MPI has it.
+    /// The lowest lower-bound marker and the highest upper-bound marker. They override the data's bounds, as MPI
+    /// defines.
     pub(crate) markers: Option<(i128, i128)>,
-    /// Largest alignment that a basic type in the map asks for.
+    /// The largest alignment of a basic type in the map.
     pub(crate) alignment: u64,
 }
 
 impl Bounds {
     pub(crate) const EMPTY: Bounds = Bounds { data: None, markers: None, alignment: 1 };
 
-    /// The lower bound.
+    /// Returns the lower bound.
     pub(crate) fn lower(&self) -> i128 {
         self.markers.or(self.data).map_or(0, |(lower, _)| lower)
     }
 
-    /// The upper bound: without a marker, the extent is rounded up to the alignment.
+    /// Returns the upper bound. Without a marker, the extent is rounded up to the alignment.
     pub(crate) fn upper(&self) -> i128 {
         match (self.markers, self.data) {
             (Some((_, upper)), _) => upper,
@@ -32,13 +33,13 @@ impl Bounds {
         }
     }
 
-    /// Bounds of copies whose displacements reach from `first` to `last`.
+    /// Returns the bounds of copies at displacements from `first` to `last`.
     pub(crate) fn spread(self, first: i128, last: i128) -> Self {
         let spread = |(lower, upper): (i128, i128)| (lower + first, upper + last);
         Bounds { data: self.data.map(spread), markers: self.markers.map(spread), alignment: self.alignment }
     }
 
-    /// Bounds of both maps together.
+    /// Returns the bounds of both maps together.
     pub(crate) fn union(self, other: Self) -> Self {
         let hull = |a: Option<(i128, i128)>, b: Option<(i128, i128)>| match (a, b) {
             (Some((al, au)), Some((bl, bu))) => Some((al.min(bl), au.max(bu))),

@@ -1,7 +1,7 @@
-//! The constructors of derived datatypes, but for arrays.
+//! The constructors of derived datatypes, except arrays.
 //!
-//! Displacements in bytes and in extents, counts and block lengths are MPI's arguments, all 64-bit. A type keeps what
-//! it is built on alive.
+//! Displacements in bytes and in extents, counts and block lengths are MPI's arguments, all with 64 bits. A type keeps
+//! the types alive that it is built from.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ impl Datatype {
     /// `count` elements one after the other (`MPI_Type_contiguous`).
     ///
     /// # Errors
-    /// A negative count, or a type too large for 64 bits. So for every constructor.
+    /// A count is negative, or the type is too large for 64 bits. The same holds for every constructor.
     pub fn contiguous(count: i64, old: &Datatype) -> Result<Datatype, Error> {
         let mut assembly = Assembly::new("contiguous");
         let count = natural("contiguous", "the count", count)?;

@@ -9,11 +9,11 @@ use crate::layout::Layout;
 use crate::node::{Node, Placed};
 use crate::normal::compress;
 
-/// An MPI datatype. Immutable; clones share it, so that any number of types may be built on one, which may then be
-/// dropped.
+/// An MPI datatype. It is immutable, and clones share it. Other types may be built from it, and it may be dropped
+/// before them.
 ///
-/// Sizes, extents and bounds are in bytes. What they mean is as in the MPI standard: the extent is rounded up to the
-/// alignment of the basic types within unless [`Datatype::resized`] (or an array constructor) has set it, the *true*
+/// Sizes, extents and bounds are in bytes, with the meaning of the MPI standard. The extent is rounded up to the
+/// alignment of the basic types in it, unless [`Datatype::resized`] or an array constructor has set it. The *true*
 /// bounds are those of the data alone.
 #[derive(Clone)]
 pub struct Datatype {
@@ -30,28 +30,28 @@ struct Inner {
 }
 
 impl Datatype {
-    /// Makes the layout that communication works on; the same one every time.
+    /// Returns the layout for communication. It is the same every time.
     pub fn commit(&self) -> Layout {
         let make = || Layout::new(self.inner.pattern.clone(), self.extent(), &self.inner.bounds);
         self.inner.layout.get_or_init(make).clone()
     }
 
-    /// Bytes of data in one element.
+    /// Returns the bytes of data in one element.
     pub fn size(&self) -> u64 {
         self.inner.size
     }
 
-    /// Distance from one element of a message to the next.
+    /// Returns the distance between consecutive elements of a message.
     pub fn extent(&self) -> i64 {
         narrow(self.inner.bounds.upper() - self.inner.bounds.lower())
     }
 
-    /// Lower bound.
+    /// Returns the lower bound.
     pub fn lb(&self) -> i64 {
         narrow(self.inner.bounds.lower())
     }
 
-    /// Upper bound.
+    /// Returns the upper bound.
     pub fn ub(&self) -> i64 {
         narrow(self.inner.bounds.upper())
     }
@@ -61,22 +61,23 @@ impl Datatype {
         narrow(self.inner.bounds.data.map_or(0, |(lower, _)| lower))
     }
 
-    /// Distance from the lowest to the highest byte of data, that one included. 0 for a type without data.
+    /// Returns the distance from the lowest byte to the end of the highest byte; 0 for a type without data.
     pub fn true_extent(&self) -> i64 {
         narrow(self.inner.bounds.data.map_or(0, |(lower, upper)| upper - lower))
     }
 
-    /// The name: MPI's for a predefined type, the constructor's otherwise, unless [`named`](Self::named).
+    /// Returns the name: MPI's for a predefined type, otherwise the constructor's, unless [`named`](Self::named) has
+    /// set it.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The same type under another name.
+    /// Returns the same type with another name.
     pub fn named(&self, name: impl Into<String>) -> Datatype {
         self.derive(Cow::Owned(name.into()), self.inner.bounds)
     }
 
-    /// A predefined type: its fields' offsets and sizes, and its alignment.
+    /// Creates a predefined type from its fields' offsets and sizes, and its alignment.
     pub(crate) fn basic(name: &'static str, fields: &[(u64, u64)], alignment: u64) -> Datatype {
         let placed = |&(offset, size): &(u64, u64)| Placed { offset: offset as i64, node: Node::Block(size) };
         let size = fields.iter().map(|field| field.1).sum();
@@ -85,12 +86,12 @@ impl Datatype {
         Self::new(Cow::Borrowed(name), size, bounds, compress(fields.iter().map(placed).collect()))
     }
 
-    /// `bounds` fit, and are those of `pattern`; `size` is its size.
+    /// `bounds` fit and are those of `pattern`, and `size` is its size.
     pub(crate) fn new(name: Cow<'static, str>, size: u64, bounds: Bounds, pattern: Option<Placed>) -> Datatype {
         Datatype { inner: Arc::new(Inner { name, size, bounds, pattern, layout: OnceLock::new() }) }
     }
 
-    /// The same data with other bounds, which fit.
+    /// Returns the same data with other bounds, which fit.
     pub(crate) fn derive(&self, name: Cow<'static, str>, bounds: Bounds) -> Datatype {
         Self::new(name, self.inner.size, bounds, self.inner.pattern.clone())
     }
@@ -104,7 +105,7 @@ impl Datatype {
     }
 }
 
-/// Constructors let no bound through that does not fit.
+/// Constructors reject bounds that do not fit.
 fn narrow(bound: i128) -> i64 {
     bound as i64
 }

@@ -1,6 +1,6 @@
 use cableway_common_cuda::DeviceError;
 
-/// Why a datatype could not be built, or its data not be packed.
+/// The reason why a datatype cannot be built, or its data cannot be packed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,7 +11,7 @@ pub enum Error {
         constructor: &'static str,
         /// Its argument.
         argument: &'static str,
-        /// The value given.
+        /// Its value.
         value: i64,
     },
     /// Arguments that describe the same blocks or dimensions differ in length.
@@ -21,9 +21,9 @@ pub enum Error {
         constructor: &'static str,
         /// Its argument.
         argument: &'static str,
-        /// Entries there should be.
+        /// The required number of entries.
         expected: usize,
-        /// Entries there are.
+        /// The actual number of entries.
         found: usize,
     },
     /// A size, a bound or a displacement of the type does not fit in 64 bits.
@@ -47,31 +47,31 @@ pub enum Error {
     /// The process grid of a distributed array does not fit the group.
     #[error("darray: {0}")]
     Grid(String),
-    /// The packed bytes of so many elements do not fit in 64 bits.
+    /// The packed bytes of this many elements do not fit in 64 bits.
     #[error("{count} elements of {size} bytes do not fit in 64 bits")]
     MessageTooLarge {
-        /// Elements.
+        /// The number of elements.
         count: u64,
-        /// Bytes of each.
+        /// The bytes of each element.
         size: u64,
     },
-    /// A convertor made for sending was asked to unpack.
+    /// A convertor for sending was used for unpacking.
     #[error("a convertor of a send buffer cannot unpack")]
     ReadOnly,
-    /// More bytes arrived than the buffer has room for.
+    /// More bytes arrived than fit into the buffer.
     #[error("{given} bytes to unpack where {remaining} remain")]
     Overrun {
-        /// Bytes given.
+        /// The number of arrived bytes.
         given: usize,
-        /// Bytes that the buffer still takes.
+        /// The number of bytes that fit.
         remaining: u64,
     },
-    /// A host copy of a device buffer did not fit.
+    /// The host copy of a device buffer exceeds the limit.
     #[error("no {len} bytes of host memory for a copy of a device buffer; staging_limit allows {limit} in all")]
     NoMemory {
-        /// Bytes of the copy.
+        /// The bytes of the copy.
         len: u64,
-        /// Bytes that all copies may have together.
+        /// The limit for all copies together.
         limit: u64,
     },
     /// The device's driver refused.

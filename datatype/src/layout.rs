@@ -13,20 +13,21 @@ use crate::node::{Node, Placed};
 use crate::normal::normalise;
 use crate::walk::{Block, Collect, Visitor, walk_node, walk_repeat};
 
-/// The canonical layout of a committed datatype: which bytes one element is made of, in packing order, and how far the
-/// next element is. Immutable; clones share it.
+/// The canonical layout of a committed datatype: the bytes of one element in packing order, and the distance to the
+/// next element. It is immutable, and clones share it.
 ///
 /// # Equality
 ///
-/// Two layouts of types with at most 4096 blocks each are equal if and only if their bytes, in packing order, and
-/// their extents are: how the types were built is forgotten. Equal layouts pack the same bytes whatever the count.
-/// Layouts of larger types that compare equal pack the same bytes too, but the converse holds only where these rules
-/// lead from one to the other, at every level of the type: neighbours in packing order are one block; a repetition of
-/// contiguous blocks without gaps is one block; a repetition of a repetition that goes on at the same distance is one
-/// repetition; a regular sequence is a repetition; a repetition followed or preceded by one more of the same is a
-/// longer one.
+/// Two layouts of types with at most 4096 blocks each are equal if and only if their bytes in packing order and their
+/// extents are equal, however the types were built. Equal layouts pack the same bytes for any count.
 ///
-/// The layout does not tell which element a byte belongs to: four `MPI_BYTE` equal one `MPI_INT`.
+/// Layouts of larger types that compare equal pack the same bytes, too. The converse holds only if the following rules
+/// transform one into the other, at every level of the type: adjacent blocks in packing order are one block; a
+/// repetition of contiguous blocks without gaps is one block; a repetition of a repetition that continues at the same
+/// distance is one repetition; a regular sequence is a repetition; a repetition followed or preceded by one more of the
+/// same is a longer one.
+///
+/// The layout does not tell to which element a byte belongs: four `MPI_BYTE` equal one `MPI_INT`.
 #[derive(Clone)]
 pub struct Layout {
     inner: Arc<Inner>,
@@ -38,16 +39,16 @@ struct Inner {
     size: u64,
     true_lb: i64,
     true_extent: u64,
-    /// The element's size if it is one block, else 0: with `dense`, all that the contiguous path looks at.
+    /// The element's size if it is one block, else 0. The path of contiguous messages reads only this and `dense`.
     block: u64,
-    /// True if elements follow each other without a gap.
+    /// True if there are no gaps between elements.
     dense: bool,
     offset: i64,
-    /// A message of n elements is `n * units` times `unit`, `stride` apart.
+    /// A message of n elements is `n * units` copies of `unit` at a distance of `stride`.
     units: u64,
     stride: i64,
     unit: Node,
-    /// The unit's blocks as kernels read them, made when they are first wanted; none if they cannot be listed.
+    /// The unit's blocks as kernels read them, computed at first use; `None` if they cannot be listed.
     list: OnceLock<Option<BlockList>>,
 }
 
@@ -82,34 +83,34 @@ impl Layout {
         }
     }
 
-    /// Bytes of data in one element.
+    /// Returns the bytes of data in one element.
     #[inline]
     pub fn size(&self) -> u64 {
         self.inner.size
     }
 
-    /// Distance from one element to the next.
+    /// Returns the distance between consecutive elements.
     #[inline]
     pub fn extent(&self) -> i64 {
         self.inner.extent
     }
 
-    /// The lowest offset of any byte of an element.
+    /// Returns the lowest offset of any byte of an element.
     pub fn true_lb(&self) -> i64 {
         self.inner.true_lb
     }
 
-    /// Distance from an element's lowest to its highest byte, that one included.
+    /// Returns the distance from an element's lowest byte to the end of its highest byte.
     pub fn true_extent(&self) -> u64 {
         self.inner.true_extent
     }
 
-    /// Blocks that an element is made of, after neighbours are merged as the normal form merges them.
+    /// Returns the number of blocks of an element, with adjacent blocks merged as in the normal form.
     pub fn block_count(&self) -> u64 {
         self.inner.pattern.as_ref().map_or(0, |pattern| pattern.node.blocks())
     }
 
-    /// Bytes of data in `count` elements.
+    /// Returns the bytes of data in `count` elements.
     ///
     /// # Errors
     /// They do not fit in 64 bits.
@@ -118,14 +119,14 @@ impl Layout {
         size.checked_mul(count).ok_or(Error::MessageTooLarge { count, size })
     }
 
-    /// Checks whether the data of `count` elements is one run of bytes; of none it is.
+    /// Checks whether the data of `count` elements is one run of bytes. No elements count as one run.
     pub fn is_contiguous(&self, count: u64) -> bool {
         self.size() == 0 || count == 0 || self.contiguous_span(count).is_some()
     }
 
-    /// The one run of bytes that `count` elements are: its first byte's offset from the buffer's address, and its
-    /// length. None if there are several, or no byte at all. Takes a handful of instructions: whoever gets an answer
-    /// needs no convertor.
+    /// Returns the run of bytes of `count` elements: the offset of its first byte from the buffer's address, and its
+    /// length. Returns `None` if there are several runs or no byte. This takes a few instructions, and a message that
+    /// is one run needs no convertor.
     #[inline]
     pub fn contiguous_span(&self, count: u64) -> Option<(i64, u64)> {
         let inner = &*self.inner;
@@ -135,8 +136,8 @@ impl Layout {
         Some((inner.offset, inner.block.checked_mul(count)?))
     }
 
-    /// The range that the bytes of `count` elements lie in: its first byte's offset from the buffer's address, and its
-    /// length. None if there is no byte, or if they reach further than any buffer.
+    /// Returns the range of the bytes of `count` elements: the offset of its first byte from the buffer's address, and
+    /// its length. Returns `None` if there is no byte, or if the range exceeds every buffer.
     pub fn span(&self, count: u64) -> Option<(i64, u64)> {
         if count == 0 || self.size() == 0 {
             return None;
@@ -174,14 +175,14 @@ impl Layout {
             && devices.one_allocation(location, address, usize::try_from(len).unwrap_or(usize::MAX))
     }
 
-    /// Returns the blocks of `count` elements in packing order, with neighbours joined. There are none if they reach
-    /// further than any buffer.
+    /// Returns the blocks of `count` elements in packing order, with adjacent blocks joined. Returns none if their
+    /// range exceeds every buffer.
     pub fn blocks(&self, count: u64) -> Blocks<'_> {
         let end = self.span(count).map_or(0, |_| self.size().saturating_mul(count));
         Blocks { layout: self, count, position: 0, end, batch: Collect::new(BATCH), next: 0 }
     }
 
-    /// The layout as something that a kernel can be written for.
+    /// Returns the layout in a form for kernels.
     pub fn shape(&self) -> Shape {
         let Some(pattern) = &self.inner.pattern else { return Shape::Empty };
         let mut outer_first = Vec::new();
@@ -243,7 +244,7 @@ impl Layout {
             return ControlFlow::Continue(());
         }
         let inner = &*self.inner;
-        // At most the number of bytes, which a caller has seen to fit or cut off.
+        // At most the number of bytes, which the caller has checked or limited.
         let units = count.saturating_mul(inner.units);
         walk_repeat((units, inner.stride, &inner.unit), inner.offset, range, visitor)
     }
@@ -276,10 +277,10 @@ impl fmt::Debug for Layout {
     }
 }
 
-/// Most dimensions of [`Shape::Strided`].
+/// The largest number of dimensions of [`Shape::Strided`].
 pub const MAX_DIMENSIONS: usize = 3;
 
-/// A layout as [`Layout::shape`] shows it.
+/// A layout, as [`Layout::shape`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shape {
@@ -288,11 +289,11 @@ pub enum Shape {
     /// Blocks of `block` bytes, the first at `offset`, repeated along at most [`MAX_DIMENSIONS`] dimensions, the
     /// innermost first. Without a dimension it is one block.
     Strided {
-        /// Offset of the first block in packing order.
+        /// The offset of the first block in packing order.
         offset: i64,
-        /// Bytes of each block.
+        /// The bytes of each block.
         block: u64,
-        /// Repetitions, innermost first.
+        /// The repetitions, the innermost first.
         dimensions: Vec<Dimension>,
     },
     /// Anything else: see [`Layout::blocks`].
@@ -302,9 +303,9 @@ pub enum Shape {
 /// One dimension of [`Shape::Strided`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dimension {
-    /// Repetitions, at least 2.
+    /// The number of repetitions, at least 2.
     pub count: u64,
-    /// Bytes from one to the next; may be zero or negative.
+    /// The bytes from one repetition to the next; may be zero or negative.
     pub stride: i64,
 }
 
@@ -326,7 +327,7 @@ impl Iterator for Blocks<'_> {
     type Item = Block;
 
     fn next(&mut self) -> Option<Block> {
-        // The batch's last block is held back: the next batch may begin with its neighbour.
+        // The last block of the batch is held back, because the next batch may begin with an adjacent block.
         if self.next + 1 >= self.batch.pieces.len() && self.position < self.end {
             let held = self.batch.pieces.get(self.next).copied();
             self.batch.restart(held);

@@ -1,8 +1,8 @@
-//! MPI datatypes: which bytes of a buffer a message is made of, and the convertor that moves them.
+//! MPI datatypes: the bytes of a buffer that form a message, and the convertor that moves them.
 //!
-//! A [`Datatype`] is built by MPI's constructors from [`Predefined`] ones. [`Datatype::commit`] reduces it to its
-//! canonical [`Layout`], which is all that communication looks at. A [`Convertor`] then packs and unpacks any range of
-//! a message's bytes, by the CPU or by a device's driver, whichever may touch the buffer.
+//! MPI's constructors build a [`Datatype`] from [`Predefined`] ones. [`Datatype::commit`] reduces it to its canonical
+//! [`Layout`], which is all that communication uses. A [`Convertor`] then packs and unpacks any range of a message's
+//! bytes, by the CPU or by a device's driver, depending on the buffer's memory.
 //!
 //! ```
 //! use cableway_common_cuda::{Devices, Location};

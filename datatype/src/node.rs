@@ -1,21 +1,21 @@
-//! The tree that a layout is made of.
+//! The tree of a layout.
 //!
 //! A node's offsets count from the first byte *in packing order*, so that equal patterns at different places are equal
-//! nodes. Order is part of the pattern: nothing here ever swaps two bytes. No node is empty, and a node's size and the
-//! distance between any two of its bytes fit in an `i64`; constructors of datatypes have checked that.
+//! nodes. The order is a part of the pattern: no two bytes are ever swapped. No node is empty. A node's size, and the
+//! distance between any two of its bytes, fit in an `i64`; the constructors of datatypes check that.
 
 use std::sync::Arc;
 
 /// A pattern of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
-    /// So many adjacent bytes.
+    /// This many adjacent bytes.
     Block(u64),
-    /// One pattern several times at a constant distance.
+    /// One pattern, repeated at a constant distance.
     Repeat(Repeat),
-    /// Blocks at no regular distance.
+    /// Blocks at irregular distances.
     List(List),
-    /// Patterns that differ, one after the other.
+    /// Different patterns, one after the other.
     Sequence(Sequence),
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Node {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Repeat {
     pub(crate) count: u64,
-    /// Bytes from one repetition to the next; may be zero or negative.
+    /// The bytes from one repetition to the next; may be zero or negative.
     pub(crate) stride: i64,
     pub(crate) body: Arc<Node>,
 }
@@ -31,10 +31,10 @@ pub(crate) struct Repeat {
 /// See [`Node::List`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct List {
-    /// The blocks, and one entry more whose `start` is the list's size, so that every block's length is the distance
-    /// to the next start.
+    /// The blocks, and one more entry whose `start` is the list's size, so that every block's length is the distance to
+    /// the next start.
     pub(crate) pieces: Arc<[Piece]>,
-    /// The blocks' common length, 0 if they differ.
+    /// The common length of the blocks; 0 if they differ.
     pub(crate) uniform: u64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Part {
     pub(crate) node: Node,
 }
 
-/// A node and where its first byte is.
+/// A node and the offset of its first byte.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Placed {
     pub(crate) offset: i64,
@@ -73,7 +73,7 @@ pub(crate) struct Placed {
 }
 
 impl Node {
-    /// Bytes of data.
+    /// Returns the bytes of data.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Node::Block(len) => *len,
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// Blocks that it is made of: neighbours across repetitions count as two. At most the size.
+    /// Returns the number of blocks: adjacent blocks of different repetitions count as two. At most the size.
     pub(crate) fn blocks(&self) -> u64 {
         match self {
             Node::Block(_) => 1,
@@ -93,8 +93,8 @@ impl Node {
         }
     }
 
-    /// `body` repeated, in normal form: neighbouring bytes are one block, and repetitions at the same distance within
-    /// and without are one repetition. `count` is not 0.
+    /// Creates the repetition of `body` in normal form: adjacent bytes are one block, and nested repetitions at the
+    /// same distance are one repetition. `count` is not 0.
     pub(crate) fn repeat(count: u64, stride: i64, body: Node) -> Node {
         if count == 1 {
             return body;
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Items one after the other, none merged: a list if all are blocks. There are at least two.
+    /// Creates a node of items one after the other, without merging: a list if all are blocks. There are at least two.
     pub(crate) fn sequence(items: Vec<Placed>) -> Placed {
         let origin = items[0].offset;
         if items.iter().all(|item| matches!(item.node, Node::Block(_))) {

@@ -1,24 +1,24 @@
-//! The normal form of a pattern: what is regular becomes a repetition, neighbours become one block, order stays.
+//! The normal form of a pattern: regular parts become repetitions, adjacent blocks become one, and the order stays.
 //!
-//! [`normalise`] is a function of the sequence of blocks alone, so that types with the same bytes in the same order
-//! get the same tree. Expanding a type into its blocks is affordable up to [`EXPANDED_BLOCKS`]; a larger one keeps the
-//! structure that its constructors gave it, normalised level by level by the same rules.
+//! [`normalise`] depends on the sequence of blocks only, so that types with the same bytes in the same order get the
+//! same tree. A type is expanded into its blocks up to [`EXPANDED_BLOCKS`]. A larger one keeps the structure of its
+//! constructors, normalised level by level by the same rules.
 
 use std::ops::ControlFlow;
 
 use crate::node::{Node, Placed, Repeat};
 use crate::walk::{Collect, walk_node};
 
-/// Types of at most so many blocks are equal whenever their bytes are.
+/// Types of at most this many blocks are equal if and only if their bytes are.
 pub(crate) const EXPANDED_BLOCKS: u64 = 4096;
 
-/// Longest run of different items that is looked for as the body of a repetition within a longer sequence.
+/// The longest run of different items that is tested as the body of a repetition within a longer sequence.
 const LONGEST_PERIOD: usize = 8;
 
-/// Fewest blocks worth taking out of a list as a repetition. A list is the denser form of a few irregular blocks.
+/// The smallest number of blocks that become a repetition within a list. For a few irregular blocks a list is denser.
 const WORTH_A_REPEAT: usize = 16;
 
-/// The normal form of a whole type.
+/// Returns the normal form of a whole type.
 pub(crate) fn normalise(placed: Placed) -> Placed {
     if placed.node.blocks() > EXPANDED_BLOCKS {
         return placed;
@@ -29,7 +29,7 @@ pub(crate) fn normalise(placed: Placed) -> Placed {
     compress(items).unwrap_or(placed)
 }
 
-/// Items in packing order as one pattern; none if there is no item.
+/// Combines items in packing order into one pattern. Returns `None` if there is no item.
 pub(crate) fn compress(items: Vec<Placed>) -> Option<Placed> {
     let mut items = merge(items);
     loop {
@@ -54,8 +54,7 @@ pub(crate) fn compress(items: Vec<Placed>) -> Option<Placed> {
     }
 }
 
-/// Short lists and sequences dissolved into their parts, and every item joined with the one before where it continues
-/// it.
+/// Replaces short lists and sequences by their parts, and joins every item with the previous one if it continues that.
 fn merge(items: Vec<Placed>) -> Vec<Placed> {
     let mut merged: Vec<Placed> = Vec::with_capacity(items.len());
     for item in items {
@@ -88,7 +87,7 @@ fn push(merged: &mut Vec<Placed>, item: Placed) {
     merged.push(item);
 }
 
-/// `first` and, at `distance` bytes from it, `second`, as one item, if that is a block or a longer repetition.
+/// Joins `first` and `second`, which is `distance` bytes from it, if they form a block or a longer repetition.
 fn joined(first: &Node, second: &Node, distance: i128) -> Option<Node> {
     let longer = |repeat: &Repeat, by: u64| Node::Repeat(Repeat { count: repeat.count + by, ..repeat.clone() });
     match (first, second) {
@@ -103,12 +102,12 @@ fn joined(first: &Node, second: &Node, distance: i128) -> Option<Node> {
     }
 }
 
-/// Checks whether items `i` and `j` are the same step: the same pattern, as far from the item before.
+/// Checks whether items `i` and `j` are the same step: the same pattern at the same distance from the previous item.
 fn same_step(items: &[Placed], i: usize, j: usize) -> bool {
     items[i].node == items[j].node && items[i].offset - items[i - 1].offset == items[j].offset - items[j - 1].offset
 }
 
-/// The shortest period of which the whole sequence is several repetitions at a constant distance.
+/// Returns the shortest period of which the whole sequence consists, repeated at a constant distance.
 fn whole_period(items: &[Placed]) -> Option<usize> {
     // The failure function of Knuth, Morris and Pratt over the steps; `border[i]` belongs to step `i + 1`.
     let steps = items.len() - 1;
@@ -136,13 +135,13 @@ fn whole_period(items: &[Placed]) -> Option<usize> {
     }
 }
 
-/// Replaces stretches of at least [`WORTH_A_REPEAT`] items that repeat every `period` items.
+/// Replaces runs of at least [`WORTH_A_REPEAT`] items that repeat every `period` items.
 fn fold(items: Vec<Placed>, period: usize) -> Vec<Placed> {
     let worth = |i: usize| {
         let count = repetitions(&items[i..], period);
         (count >= 2 && count * period >= WORTH_A_REPEAT).then_some(count)
     };
-    // Most often there is nothing to fold, and nothing is moved.
+    // Usually nothing is folded, and nothing is moved.
     let Some(first) = (0..items.len()).find(|&i| worth(i).is_some()) else { return items };
     let mut folded = items[..first].to_vec();
     let mut i = first;
@@ -163,7 +162,7 @@ fn fold(items: Vec<Placed>, period: usize) -> Vec<Placed> {
     folded
 }
 
-/// Counts how often the first `period` items occur, one after the other, at a constant distance.
+/// Counts how often the first `period` items occur consecutively at a constant distance.
 fn repetitions(items: &[Placed], period: usize) -> usize {
     let Some(second) = items.get(period) else { return 1 };
     let stride = second.offset - items[0].offset;
@@ -176,7 +175,7 @@ fn repetitions(items: &[Placed], period: usize) -> usize {
     len / period
 }
 
-/// Neighbouring blocks between other patterns put into lists, their densest form.
+/// Combines adjacent blocks between other patterns into lists, their densest form.
 fn gather_blocks(items: Vec<Placed>) -> Vec<Placed> {
     if items.iter().all(|item| matches!(item.node, Node::Block(_))) {
         return items;

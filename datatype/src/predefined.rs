@@ -1,4 +1,4 @@
-//! The predefined datatypes of C, C++ and Fortran, as they are on 64-bit Linux.
+//! The predefined datatypes of C, C++ and Fortran on 64-bit Linux.
 
 use std::sync::LazyLock;
 
@@ -18,10 +18,10 @@ macro_rules! predefined {
         }
 
         impl Predefined {
-            /// Every one, in the order of declaration.
+            /// All of them, in the order of declaration.
             pub const ALL: &'static [Predefined] = &[$( Predefined::$basic, )+ $( Predefined::$pair, )+];
 
-            /// The name in MPI.
+            /// Returns the name in MPI.
             pub fn name(self) -> &'static str {
                 match self {
                     $( Predefined::$basic => $basic_name, )+
@@ -140,7 +140,7 @@ static DATATYPES: LazyLock<Vec<Datatype>> = LazyLock::new(|| {
 });
 
 impl Predefined {
-    /// The datatype.
+    /// Returns the datatype.
     pub fn datatype(self) -> Datatype {
         DATATYPES[self as usize].clone()
     }

@@ -1,19 +1,19 @@
 //! Visits the blocks of any range of a pattern's packed bytes, in packing order.
 //!
-//! Finding where a range begins takes a division or a binary search per level of the tree, so that nothing needs to
-//! remember where the last visit ended but the number of bytes.
+//! The beginning of a range is found by a division or a binary search at each level of the tree. So no state is needed
+//! between visits except the number of bytes.
 
 use std::ops::{ControlFlow, Range};
 
 use crate::node::{List, Node, Part, Piece};
 
-/// Receives the blocks of a walk. Whole repetitions and lists arrive at once, for visitors that can do better than one
+/// Receives the blocks of a walk. Whole repetitions and lists arrive at once, for visitors with faster methods than one
 /// block at a time. A visitor may end the walk.
 pub(crate) trait Visitor {
     /// `len` adjacent bytes at `offset`.
     fn block(&mut self, offset: i64, len: u64) -> ControlFlow<()>;
 
-    /// `body`, whole, `count` times.
+    /// Visits `body`, whole, `count` times.
     fn repeat(&mut self, offset: i64, count: u64, stride: i64, body: &Node) -> ControlFlow<()> {
         for i in 0..count {
             walk_node(body, nth(offset, i, stride), self)?;
@@ -21,7 +21,7 @@ pub(crate) trait Visitor {
         ControlFlow::Continue(())
     }
 
-    /// The blocks of all but the last of `pieces`, whole, relative to `offset`; `uniform` as in [`List`].
+    /// Visits the blocks of all but the last of `pieces`, whole, relative to `offset`; `uniform` as in [`List`].
     fn list(&mut self, offset: i64, pieces: &[Piece], _uniform: u64) -> ControlFlow<()> {
         for pair in pieces.windows(2) {
             self.block(offset + pair[0].offset, pair[1].start - pair[0].start)?;
@@ -30,7 +30,8 @@ pub(crate) trait Visitor {
     }
 }
 
-/// Offset of a repetition. Every repetition's bytes lie within an `i64`, so the product cannot wrap where `i` exists.
+/// Returns the offset of a repetition. Every repetition's bytes lie within an `i64`, so the product cannot wrap for
+/// valid `i`.
 pub(crate) fn nth(offset: i64, i: u64, stride: i64) -> i64 {
     offset.wrapping_add((i as i64).wrapping_mul(stride))
 }
@@ -50,7 +51,7 @@ pub(crate) fn walk_node<V: Visitor + ?Sized>(node: &Node, offset: i64, visitor: 
     }
 }
 
-/// Visits the packed bytes `range` of `count` times `body`.
+/// Visits the packed bytes `range` of `count` repetitions of `body`.
 pub(crate) fn walk_repeat<V: Visitor + ?Sized>(
     (count, stride, body): (u64, i64, &Node),
     offset: i64,
@@ -80,7 +81,7 @@ pub(crate) fn walk_repeat<V: Visitor + ?Sized>(
     ControlFlow::Continue(())
 }
 
-/// Visits the packed bytes `range` of `node`; the range is within it and not empty.
+/// Visits the packed bytes `range` of `node`. The range lies within it and is not empty.
 fn walk_range<V: Visitor + ?Sized>(node: &Node, offset: i64, range: Range<u64>, visitor: &mut V) -> ControlFlow<()> {
     match node {
         Node::Block(_) => visitor.block(offset + range.start as i64, range.end - range.start),
@@ -100,7 +101,7 @@ fn walk_list<V: Visitor + ?Sized>(list: &List, offset: i64, range: Range<u64>, v
         visitor.block(offset + pieces[first].offset + skipped as i64, taken)?;
         first += 1;
     }
-    // Blocks from `first` up to `last` are whole.
+    // The blocks from `first` up to `last` are whole.
     let last = first + pieces[first..].partition_point(|piece| piece.start <= range.end).max(1) - 1;
     if last > first {
         visitor.list(offset, &pieces[first..=last], list.uniform)?;
@@ -133,14 +134,14 @@ fn walk_parts<V: Visitor + ?Sized>(parts: &[Part], offset: i64, range: Range<u64
 /// Adjacent bytes of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// Bytes from the buffer's address to the first.
+    /// The bytes from the buffer's address to the first.
     pub offset: i64,
     /// The number of bytes.
     pub len: u64,
 }
 
-/// Collects blocks, neighbours in packing order joined; breaks off before it would hold more than its limit. `bytes`
-/// counts all that it ever took.
+/// Collects blocks, with adjacent ones in packing order joined. Stops before it exceeds its limit. `bytes` counts
+/// everything that it has ever taken.
 #[derive(Clone)]
 pub(crate) struct Collect {
     pub(crate) pieces: Vec<Block>,
@@ -153,7 +154,7 @@ impl Collect {
         Collect { pieces: Vec::new(), bytes: 0, limit }
     }
 
-    /// Empty again but for `first`.
+    /// Clears the list, except `first`.
     pub(crate) fn restart(&mut self, first: Option<Block>) {
         self.pieces.clear();
         self.pieces.extend(first);

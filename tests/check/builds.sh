@@ -5,8 +5,8 @@ build() {
     tests/check/built
 }
 
-# What users build: of default features it knows no verbs, and without device support nothing of the driver. The folder is
-# the one for Debian 13, whose component is of default features, too.
+# What users build: the default features, without verbs; and a build without device support, without any name of the
+# driver. The folder is the one for Debian 13, whose component has the default features, too.
 plain() {
     local names
     export CARGO_TARGET_DIR=$CHECKS_TARGET/plain
@@ -35,14 +35,14 @@ release() {
     CARGO_TARGET_DIR=$CHECKS_TARGET/plain cargo build --release -p cableway "${component[@]}"
 }
 
-# A build with verbs needs no libibverbs to be there before it is asked for.
+# A build with verbs runs without libibverbs until verbs are requested.
 verbs() {
     local reason binary component
     reason=$(no_bindings)
     [ -z "$reason" ] || { skip "$reason"; return 0; }
     binary=$(tests/check/built debug/cableway)
     grep -aq ibverbs "$binary" || { echo "a build with the feature openib does not name libibverbs"; return 1; }
-    # Read to its end: who writes into a pipe that nobody reads any more fails, and so would seem to be right.
+    # Read the output to its end: otherwise the writer could fail and the test seem to pass.
     ! LD_DEBUG=libs "$binary" pingpong --sizes 8 --iterations 10 2>&1 | grep libibverbs >"$LOGS/loaded" ||
         { echo "libibverbs is loaded where nothing asked for it"; cat "$LOGS/loaded"; return 1; }
 
@@ -52,7 +52,7 @@ verbs() {
     ! objdump -p "$component" | grep -q 'NEEDED.*ibverbs' || { echo "the component needs libibverbs to be loaded"; return 1; }
 }
 
-# A Debian package of what was built, installed and removed in a root of its own.
+# Builds a Debian package, and installs and removes it in a temporary root.
 deb() {
     command -v dpkg-deb >/dev/null && command -v mpicc >/dev/null ||
         { skip "a Debian package needs dpkg-deb, and its component mpicc"; return 0; }

@@ -1,4 +1,4 @@
-# Every parser of bytes from a peer, on generated input. One passing target is one passed test. Sourced by ./check.
+# Fuzzes every parser of bytes from a peer. A passing target counts as a passed test. Sourced by ./check.
 fuzz() {
     export PATH="$TOOLS/bin:$PATH" RUSTC_BOOTSTRAP=1
     command -v cargo-fuzz >/dev/null || { skip "there is no cargo-fuzz"; return 0; }
@@ -14,7 +14,7 @@ fuzz() {
     cargo fuzz build "${features[@]}" --target-dir "$folder"
     folder=$folder/$(rustc -vV | sed -n 's/^host: //p')/release
     for target in $targets; do
-        # Two at once.
+        # Two targets at a time.
         [ "$(jobs -rp | wc -l)" -lt 2 ] || wait -n || crashed=1
         fuzz_one "$folder" "$target" &
     done

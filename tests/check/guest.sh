@@ -1,4 +1,4 @@
-# What takes verbs, in an emulated machine whose kernel has soft-RoCE. Sourced by ./check.
+# Runs tests that need verbs in an emulated machine with soft-RoCE. Sourced by ./check.
 guest() {
     local reason status=0 short=(--short)
     ! all || short=()

@@ -1,11 +1,11 @@
-# What the checks need of the machine: Debian packages, room on the disk, tools of cargo. Sourced by ./check.
+# The needs of the checks: Debian packages, disk space, cargo tools. Sourced by ./check.
 
 readonly CARGO_DENY=0.20.2 CARGO_FUZZ=0.13.2
 readonly TOOLS="${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/cableway/tools"
-# Gigabytes that a first run writes.
+# The gigabytes that a first run writes.
 readonly ROOM=8
 
-# command or library -> the Debian package that has it
+# command or library -> its Debian package
 readonly NEEDS=(
     ip:iproute2 tc:iproute2 nft:nftables mpirun:openmpi-bin mpicc:libopenmpi-dev NPopenmpi:netpipe-openmpi g++:g++ libpmix.so.2:libpmix-dev
     slurmctld:slurmctld slurmd:slurmd srun:slurm-client mpi_pmix.so:slurm-wlm-basic-plugins
@@ -31,7 +31,7 @@ missing_packages() {
     done | sort -u | tr '\n' ' '
 }
 
-# Packages are installed as root or in CI, otherwise asked for in one line.
+# As root or in CI, packages are installed. Otherwise one line names them.
 needs() {
     local packages as_root=()
     room
@@ -55,7 +55,7 @@ needs() {
         skip "could not be installed, so the tests that need them skip themselves: $packages"
 }
 
-# A disk that fills up in the midst of it makes every later step fail for no reason of its own.
+# A full disk would make later steps fail with misleading errors.
 room() {
     local free
     [ ! -d "$CHECKS_TARGET/debug/deps" ] || return 0
@@ -63,13 +63,13 @@ room() {
     [ "$free" -ge "$ROOM" ] || { echo "all steps together write $ROOM GB to $CHECKS_TARGET, where $free GB are free"; return 1; }
 }
 
-# Programs of the checks' own, built once for this user and kept outside target/.
+# Tools for the checks, built once for this user and kept outside of target/.
 tools() {
     install_tool cargo-deny "$CARGO_DENY" || skip "cargo-deny $CARGO_DENY could not be built"
     install_tool cargo-fuzz "$CARGO_FUZZ" || skip "cargo-fuzz $CARGO_FUZZ could not be built"
 }
 
-# Not optimised: they run for seconds, and the optimiser would take minutes.
+# Not optimised: they run for seconds, and optimising takes minutes.
 install_tool() {
     local name=$1 version=$2
     grep -qs "\"$name $version " "$TOOLS/.crates2.json" && [ -x "$TOOLS/bin/$name" ] && return 0

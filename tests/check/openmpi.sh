@@ -1,4 +1,4 @@
-# Steps that take an Open MPI besides this machine's own, or somebody else's tests. Sourced by ./check.
+# Steps that need another Open MPI than this machine's, or the tests of other projects. Sourced by ./check.
 
 # The component under Debian 13's Open MPI 5.0: its tests, and the package as a user installs it.
 debian13() {
@@ -11,8 +11,8 @@ debian13() {
     ompi/tests/debian13 package
 }
 
-# mpi4py's own tests under ob1 and under the component, which must fail and skip nothing that ob1 does not: with this
-# machine's Open MPI, and with Debian 13's. With 2 ranks, or with 1 to 4.
+# mpi4py's own tests under ob1 and under the component. The component must not fail or skip more of them than ob1: under
+# this machine's Open MPI, and under Debian 13's, with 2 ranks, or with 1 to 4.
 mpi4py() {
     local need why status=0 ranks=(2)
     ! all || ranks=(1 2 3 4)

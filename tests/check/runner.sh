@@ -1,16 +1,16 @@
-# Runs steps, each in a shell of its own with a log of its own, and reports on them. Sourced by ./check.
+# Runs steps, each in a separate shell with its own log, and reports the results. Sourced by ./check.
 
-# Within a step: this part is not done here, and why.
+# Called within a step: reports that a part is skipped, and the reason.
 skip() {
     echo "step skipped: $*"
 }
 
-# All of what is tested is asked for, not a part.
+# Whether everything is tested, and not only a part.
 all() {
     [ "$ALL" = yes ]
 }
 
-# Both lanes at once. The second is a process group, which ends with this shell.
+# Runs both lanes at once. The second one is a process group, which ends with this shell.
 run_lanes() {
     local second
     set -m
@@ -25,7 +25,7 @@ run_lanes() {
     trap - EXIT INT TERM
 }
 
-# One step after the other, whatever becomes of each; whether all passed.
+# Runs one step after the other, whether or not they pass. Returns whether all passed.
 run_lane() {
     local step status=0
     for step in "$@"; do
@@ -34,11 +34,11 @@ run_lane() {
     return $status
 }
 
-# Leaves the step's status, seconds and seconds of processor time in STEP.result.
+# Stores the step's status, seconds and processor seconds in STEP.result.
 run_step() {
     local name=$1 log=$LOGS/$1.log began=$SECONDS status=0
     rm -f "$LOGS/$name.times"
-    # In a shell of its own with errexit on, which a function called in a condition would not have.
+    # In a separate shell with errexit, which would not work in a function that is called in a condition.
     set +e
     (
         set -euo pipefail
@@ -52,14 +52,15 @@ run_step() {
     return $status
 }
 
-# Of what `times` says, the second line: the children's, user and system.
+# The second line of the output of `times`: user and system time of the children.
 processor_seconds() {
     awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, part, /[ms]/); sum += 60 * part[1] + part[2] } } END { printf "%d\n", sum }' "$1"
 }
 
 # ----------------------------------------------------------------------------------------------------------- the report
 
-# What became of these steps: output of those that failed, a table, reasons for skips, and the sum, alone on the last line.
+# Reports the results of these steps: output of failed ones, a table, reasons for skips, and the totals in the last
+# line.
 report() {
     local step bad=() sum_passed=0 sum_failed=0 sum_skipped=0 passed failed skipped status took used
     local row='%-9s %-6s %7s %7s %8s %7s %8s\n'
@@ -74,7 +75,7 @@ report() {
         read -r status took used <"$LOGS/$step.result"
         passed=0 failed=0 skipped=0
         count "$LOGS/$step.log"
-        # A step that failed otherwise than by a test counts as one.
+        # A step that failed without a failed test counts as one failure.
         [ "$status" = 0 ] || [ $failed != 0 ] || failed=1
         # shellcheck disable=SC2059
         printf "$row" "$step" "$([ "$status" = 0 ] && echo ok || echo FAILED)" "$took" "$used" $passed $failed $skipped
@@ -88,8 +89,8 @@ report() {
     [ ${#bad[@]} = 0 ] && [ $sum_failed = 0 ]
 }
 
-# Adds what a log says to passed, failed and skipped. A test that could not do its part passes for its runner and says so
-# in a line that begins with "skipped:"; it counts as skipped.
+# Adds the counts in a log to passed, failed and skipped. A test that could not run passes, and prints a line that
+# begins with "skipped:"; it counts as skipped.
 count() {
     local line
     while read -r line; do
@@ -116,19 +117,19 @@ count() {
     done < <(interesting "$1")
 }
 
-# To a variable, what sed makes of the line.
+# Stores the result of a sed command on the line in a variable.
 add() {
     local number
     number=$(sed -nE "$2" <<<"$line")
     printf -v "$1" %d $((${!1} + ${number:-0}))
 }
 
-# Results that are further in are those of test processes that a test started.
+# Indented results belong to test processes that a test started.
 interesting() {
     grep -aE '^ +Summary \[|^(test result:|mpi4py under cableway|fuzz target .*: (ok|FAILED)|step skipped: |skipped [0-9]+: )|^ *(skipped: |SKIPPED: )' "$1" || true
 }
 
-# Why something was skipped in these logs, and how often.
+# Lists the reasons for skips in these logs, with their numbers.
 reasons() {
     local log
     for log; do

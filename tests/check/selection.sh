@@ -1,10 +1,10 @@
-# Which packages and features the checks build, and where. One selection for all steps, because cargo builds a crate anew
-# for each set of packages of which its features differ. Sourced in the root of the checkout.
+# The packages and features that the checks build, and the target folder. All steps use the same selection, because
+# cargo builds a crate again for each set of packages with other features. Sourced in the root of the checkout.
 
-# What is kept for the next build, and for debuggers, takes more time and room than all the rest.
+# Incremental builds and debug information take more time and space than everything else.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none
 
-# The checks' own target folder, absolute.
+# The checks' own target folder, as an absolute path.
 checks_target() {
     echo "${CHECKS_TARGET:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/check/build}"
 }
@@ -13,20 +13,20 @@ has_libclang() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || [ -n "${LIBCLANG_PATH:-}" ]
 }
 
-# Why the bindings to verbs cannot be built here; nothing if they can.
+# Prints the reason why the bindings to verbs cannot be built here, if any.
 no_bindings() {
     command -v cmake >/dev/null || { echo "there is no cmake, so the bindings to verbs cannot be built"; return 0; }
     has_libclang || echo "there is no libclang, so the bindings to verbs cannot be built"
 }
 
-# All packages whose needs this machine meets.
+# Lists all packages that this machine can build.
 packages() {
     echo --workspace
     command -v mpicc >/dev/null || echo --exclude cableway-ompi
     [ -z "$(no_bindings)" ] || echo --exclude cableway-btl-openib
 }
 
-# The same with verbs, where they can be built.
+# The same packages with verbs, if they can be built.
 everything() {
     packages
     [ -z "$(no_bindings)" ] || return 0

@@ -1,4 +1,4 @@
-# Steps that read the source: its form, lints, docs, licences. Sourced by ./check.
+# Steps that check the source: format, lints, docs, licences. Sourced by ./check.
 
 format() {
     cargo fmt --all -- --check
@@ -17,7 +17,7 @@ docs() {
     RUSTDOCFLAGS="-D warnings" cargo doc $(everything) --no-deps --document-private-items
 }
 
-# Licences, bans and sources need no network. Advisories do: their database is fetched anew.
+# Licences, bans and sources need no network. Advisories do, because their database is downloaded.
 deny() {
     local deny=$TOOLS/bin/cargo-deny
     [ -x "$deny" ] || { skip "there is no cargo-deny"; return 0; }
@@ -29,8 +29,8 @@ deny() {
     fi
 }
 
-# The text of the device kernels that the library carries is what their source compiles to; and what packs and unpacks
-# does so on the CPU.
+# Checks that the committed PTX is the result of compiling the kernels' source, and that the packing code is right on
+# the CPU.
 kernels() {
     local fresh name status=0
     fresh=$(mktemp -d)
@@ -45,7 +45,7 @@ kernels() {
     common-cuda/kernels/test/run
 }
 
-# Nothing forbids aarch64.
+# Checks that the code compiles for aarch64.
 arm64() {
     local target=aarch64-unknown-linux-gnu
     if compgen -G "$(rustc --print sysroot)/lib/rustlib/$target/lib/libstd-*" >/dev/null; then
@@ -55,7 +55,7 @@ arm64() {
     fi
 }
 
-# `rocm` is a reserved name: building with it says so.
+# `rocm` is a reserved name: building with it must fail with an explanation.
 features() {
     local said
     if said=$(cargo check -p cableway-common-cuda --features rocm 2>&1); then

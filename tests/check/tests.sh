@@ -1,6 +1,6 @@
-# Steps that run Rust's tests. Sourced by ./check.
+# Steps that run Rust tests. Sourced by ./check.
 
-# Of transports that need a device, what needs none; the guest runs the rest.
+# Excludes the tests that need a verbs device; the guest runs those.
 readonly WITHOUT_DEVICE='not (package(cableway-btl-openib) and kind(test) and not binary(at_scale)) and not binary(openib)'
 
 # Unit, property and multi-process tests.
@@ -17,7 +17,7 @@ mpi() {
     run_tests "package(cableway-ompi) and $WITHOUT_DEVICE"
 }
 
-# Those of the tests that a filter of nextest selects. Without nextest, all of them, when they are asked for first.
+# Runs the tests that a nextest filter selects. Without nextest the step 'tests' runs all of them.
 run_tests() {
     local status=0
     if cargo nextest --version >/dev/null 2>&1; then
@@ -38,7 +38,7 @@ doctests() {
     cargo test $(everything) --doc --no-fail-fast
 }
 
-# Every interleaving of the lock-free rings, as far as the bounds of its models go.
+# Tests every interleaving of the lock-free rings, within the bounds of the models.
 loom() {
     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CHECKS_TARGET/loom" \
         cargo test -p cableway-base -p cableway-btl-sm --no-default-features --lib loom

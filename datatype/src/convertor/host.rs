@@ -1,7 +1,7 @@
 //! Packing and unpacking by the CPU.
 //!
-//! The packed side is one run of bytes; the user's side is what a walk visits. What is regular goes through the loops
-//! of [`super::loops`].
+//! The packed side is one run of bytes. The walk visits the user's side. Regular parts use the loops of
+//! [`super::loops`].
 
 use std::ops::{ControlFlow, Range};
 
@@ -10,23 +10,25 @@ use super::message::{Message, at};
 use crate::node::{List, Node, Piece};
 use crate::walk::{Visitor, nth, walk_node};
 
-/// Bytes of the user's buffer that stay in the fastest cache while one field after the other is taken from them.
+/// The size of a tile: the bytes of the user's buffer that stay in the fastest cache while fields are taken from them
+/// one after the other.
 const TILE: u64 = 16 << 10;
 
-/// Fewest repetitions for which a loop over one field pays for its start.
+/// The number of repetitions from which a loop over one field pays.
 const WORTH_A_COLUMN: u64 = 8;
 
-/// Moves the packed bytes `range` of a message; packed, they are at `packed`.
+/// Moves the packed bytes `range` of a message from or to `packed`.
 ///
 /// # Safety
-/// The range lies within the message, whose bytes are valid host memory, writable if not `PACK`; so are the packed
-/// ones, the other way round; the two do not overlap.
+/// The range lies within the message. The message's bytes are valid host memory, writable unless `PACK`; the packed
+/// bytes are valid and writable if `PACK`. The two do not overlap.
 pub(super) unsafe fn move_range<const PACK: bool>(message: &Message<'_>, range: Range<u64>, packed: *mut u8) {
     let mut mover = Mover::<PACK> { base: message.base, packed };
     let _whole = message.walk(range, &mut mover);
 }
 
-/// Its promise, by `move_range`: what a walk visits is valid, and so is what follows `packed`.
+/// Invariant, promised to `move_range`: everything that the walk visits is valid, and so are the bytes from `packed`
+/// on.
 struct Mover<const PACK: bool> {
     base: *mut u8,
     packed: *mut u8,
@@ -79,7 +81,7 @@ impl<const PACK: bool> Mover<PACK> {
         }
     }
 
-    /// A repeated list: within a tile, one block after the other, each for all of the tile's repetitions.
+    /// Moves a repeated list: within a tile, each block for all of the tile's repetitions before the next block.
     fn columns(&mut self, offset: i64, Rows { count, stride }: Rows, list: &List) {
         let size = list.size();
         let tile = TILE / stride.unsigned_abs().max(1);

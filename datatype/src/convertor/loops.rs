@@ -1,20 +1,20 @@
-//! Loops over many blocks. Block lengths that occur in practice have loops of their own, in which a block is a few
-//! loads and stores; any other length goes through a short copy or `memcpy`.
+//! Loops over many blocks. Common block lengths have their own loops, in which a block is a few loads and stores. Other
+//! lengths use a short copy or `memcpy`.
 //!
-//! All functions: `PACK` tells the direction; the user's and the packed bytes are valid for every block, the
+//! For all functions: `PACK` is the direction. The user's and the packed bytes are valid for every block, the
 //! destination exclusively, and do not overlap.
 
 use crate::node::Piece;
 
-/// A regular distance: how many, and bytes from one to the next.
+/// A regular distance: the number of blocks, and the bytes from one to the next.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) count: u64,
     pub(super) stride: i64,
 }
 
-/// Calls a function generic in the block length with the constant that equals `$len`; none for a length without a
-/// loop of its own.
+/// Calls a function that is generic in the block length with the constant that equals `$len`. Returns `None` for a
+/// length without its own loop.
 macro_rules! with_constant {
     ($len:expr, loops::$function:ident::<$pack:ident>($($argument:expr),*)) => {
         with_constant!(@ $len, $function, $pack, ($($argument),*); 1 2 3 4 6 8 12 16 20 24 32 40 48 64 96 128)
@@ -39,8 +39,8 @@ pub(super) unsafe fn move_bytes<const PACK: bool>(user: *mut u8, packed: *mut u8
     unsafe { to.copy_from_nonoverlapping(from, len) }
 }
 
-/// [`move_bytes`] that does short runs in place, where a call of `memcpy` would cost more than the copy: as two pieces
-/// of fixed size that overlap in the middle.
+/// Like [`move_bytes`], but moves short runs as two overlapping pieces of fixed size, which is faster than a call of
+/// `memcpy`.
 ///
 /// # Safety
 /// See the module.
@@ -72,7 +72,7 @@ unsafe fn move_ends<const N: usize, const PACK: bool>(user: *mut u8, packed: *mu
     }
 }
 
-/// Moves blocks of `N` bytes at two levels of regular distances; returns the packed side's end.
+/// Moves blocks of `N` bytes at two levels of regular distances. Returns the end of the packed side.
 ///
 /// # Safety
 /// See the module.

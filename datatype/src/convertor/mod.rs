@@ -42,13 +42,13 @@ pub struct Convertor {
 unsafe impl Send for Convertor {}
 
 impl Convertor {
-    /// Creates a convertor that reads `count` elements at `base`, which live at `location` (see [`Layout::classify`]). Where
-    /// the layout does not keep them in one allocation ([`Layout::in_one_allocation`]), it classifies every block: ask
-    /// it for its [`location`](Self::location) then.
+    /// Creates a convertor that reads `count` elements at `base`, whose memory is at `location` (see
+    /// [`Layout::classify`]). If they may span several allocations ([`Layout::in_one_allocation`] is false), it
+    /// classifies every block; use its [`location`](Self::location) then.
     ///
     /// # Safety
-    /// The elements' bytes stay allocated, and nothing writes them, until the convertor and all that it started are
-    /// done; `location` is right.
+    /// The elements' bytes stay allocated and unchanged until the convertor and everything that it started are done.
+    /// `location` is right.
     #[inline]
     pub unsafe fn for_send(
         layout: &Layout,
@@ -60,12 +60,12 @@ impl Convertor {
         Self::new(layout, base.cast_mut(), count, location, devices, false)
     }
 
-    /// Creates a convertor that writes `count` elements at `base`; otherwise as [`for_send`](Self::for_send). As in MPI,
-    /// elements must not overlap: the value of a byte that two elements share is undefined.
+    /// Creates a convertor that writes `count` elements at `base`; otherwise as [`for_send`](Self::for_send). As in
+    /// MPI, elements must not overlap: the value of a byte that two elements share is undefined.
     ///
     /// # Safety
-    /// The elements' bytes stay allocated, and nothing else touches them, until the convertor and all that it started
-    /// are done; `location` is right.
+    /// The elements' bytes stay allocated, and no other code accesses them, until the convertor and everything that it
+    /// started are done. `location` is right.
     #[inline]
     pub unsafe fn for_receive(
         layout: &Layout,
@@ -96,7 +96,7 @@ impl Convertor {
         }
     }
 
-    /// A convertor whose message may lie in several allocations.
+    /// Creates a convertor whose message may lie in several allocations.
     fn looked_into(
         layout: &Layout,
         base: *mut u8,
@@ -131,7 +131,7 @@ impl Convertor {
         self.size
     }
 
-    /// Bytes before the next one to be packed or unpacked.
+    /// Returns the number of bytes before the position.
     #[inline]
     pub fn position(&self) -> u64 {
         self.position
@@ -149,26 +149,27 @@ impl Convertor {
         self.size - self.position
     }
 
-    /// Returns the location of the buffer; for a mixed one, of its first block on a device.
+    /// Returns the location of the buffer; of a mixed one, the location of its first block on a device.
     #[inline]
     pub fn location(&self) -> &Location {
         &self.location
     }
 
-    /// Checks whether the buffer lies in several allocations at least one of which is on a device. Only packing and
-    /// unpacking will do for it then: its pieces must not be handed to anything that expects one kind of memory.
+    /// Checks whether the buffer lies in several allocations, at least one of them on a device. It then supports
+    /// packing and unpacking only: do not pass its pieces to code that expects one kind of memory.
     pub fn is_mixed(&self) -> bool {
         self.device.is_mixed()
     }
 
-    /// The first byte of the message, if the message is one run of bytes in one allocation. None if it has no byte.
+    /// Returns the first byte of the message if it is one run of bytes in one allocation. Returns `None` for an empty
+    /// message.
     #[inline]
     pub fn contiguous(&self) -> Option<*mut u8> {
         (self.layout.is_none() && self.size != 0).then_some(self.address)
     }
 
-    /// A message in one allocation on a device as blocks at regular distances: the first byte of the range that it lies
-    /// in, that range's length, and the blocks, relative to that byte. None for any other message.
+    /// Describes a message in one allocation on a device as blocks at regular distances: the first byte of the blocks'
+    /// range, the range's length, and the blocks relative to that byte. Returns `None` for any other message.
     pub fn strided(&self) -> Option<(*mut u8, usize, Strided)> {
         if self.size == 0 || !self.location.on_device() || self.is_mixed() {
             return None;
@@ -182,9 +183,9 @@ impl Convertor {
         Some((at(self.address, low), usize::try_from(len).ok()?, inside))
     }
 
-    /// A message in one allocation on a device as what kernels can pack into other device memory and unpack from there at
-    /// present: what its blocks are relative to, and the blocks. None for any other message. Blocks that are not at regular
-    /// distances are listed when this is first asked of their layout.
+    /// Describes a message in one allocation on a device for kernels that can now pack it into other device memory and
+    /// unpack it from there: the base of its blocks, and the blocks. Returns `None` for any other message. Irregular
+    /// blocks of a layout are listed at the first call.
     pub fn spread(&self, devices: &Devices) -> Option<(*mut u8, Spread)> {
         if self.size == 0 || self.location.class != MemoryClass::Device || self.is_mixed() {
             return None;
@@ -198,13 +199,13 @@ impl Convertor {
         able.then_some((self.address, spread))
     }
 
-    /// Packs up to `len` bytes into host memory at `out`, and waits until they are there; returns how many.
+    /// Packs up to `len` bytes into host memory at `out`, and waits for them. Returns their number.
     ///
     /// # Safety
-    /// `len` bytes at `out` are the caller's to write and no part of the message.
+    /// `len` bytes at `out` are exclusively writable and not a part of the message.
     ///
     /// # Errors
-    /// The device refused; nothing may be concluded about `out`, and the position has not moved.
+    /// The device refused. The content of `out` is undefined, and the position has not moved.
     #[inline]
     pub unsafe fn pack(&mut self, out: *mut u8, len: usize) -> Result<usize, Error> {
         let take = self.next(len);
@@ -218,15 +219,14 @@ impl Convertor {
         Ok(take as usize)
     }
 
-    /// Unpacks `len` bytes of host memory at `from`, which another process may be writing to: a torn read yields
-    /// arbitrary data and no more. Done when it returns how many, all of them.
+    /// Unpacks `len` bytes of host memory at `from`, to which another process may be writing: a torn read only yields
+    /// arbitrary data. Waits for them, and returns their number, always `len`.
     ///
     /// # Safety
-    /// `len` bytes at `from` are readable and no part of the message.
+    /// `len` bytes at `from` are readable and not a part of the message.
     ///
     /// # Errors
-    /// There are fewer than `len` left to unpack, the convertor is for sending, or the device refused; then the
-    /// position has not moved.
+    /// Fewer than `len` bytes are left, the convertor is for sending, or the device refused. The position is unchanged.
     #[inline]
     pub unsafe fn unpack(&mut self, from: *const u8, len: usize) -> Result<usize, Error> {
         let take = self.accept(len)?;
@@ -258,8 +258,8 @@ impl Convertor {
         unsafe { self.unpack(from.as_ptr(), from.len()) }
     }
 
-    /// As [`pack`](Self::pack), but copies by a device may still be under way when it returns: the bytes are at `out`
-    /// once the completion is done. `order` is what they wait for first.
+    /// As [`pack`](Self::pack), but copies by a device may be under way on return: the bytes are at `out` once the
+    /// completion is done. `order` is the work that they wait for.
     ///
     /// # Safety
     /// As [`pack`](Self::pack), until the completion is done.
@@ -272,8 +272,8 @@ impl Convertor {
         unsafe { self.start::<true>(out, take, order) }
     }
 
-    /// As [`unpack`](Self::unpack), but copies by a device may still be under way when it returns: `from` is free again
-    /// once the completion is done. `order` is what they wait for first.
+    /// As [`unpack`](Self::unpack), but copies by a device may be under way on return: `from` may be reused once the
+    /// completion is done. `order` is the work that they wait for.
     ///
     /// # Safety
     /// As [`unpack`](Self::unpack), until the completion is done.
@@ -291,9 +291,8 @@ impl Convertor {
         unsafe { self.start::<false>(from.cast_mut(), take, order) }
     }
 
-    /// Appends the next pieces of the user's buffer to `out`, at most `max_entries` and `max_bytes` of them, for
-    /// `writev`, `process_vm_readv` and their like, and moves on behind them; returns their bytes. Neighbours are one
-    /// piece.
+    /// Appends the next pieces of the user's buffer to `out`, at most `max_entries` and `max_bytes`, as for `writev`.
+    /// Moves the position behind them, and returns their bytes. Adjacent bytes form one piece.
     pub fn iovec(&mut self, max_entries: usize, max_bytes: u64, out: &mut Vec<Piece>) -> u64 {
         let end = self.position + self.remaining().min(max_bytes);
         if end == self.position || max_entries == 0 {
@@ -304,7 +303,7 @@ impl Convertor {
         taken
     }
 
-    /// Bytes of the next step where the caller has `len`.
+    /// Returns the bytes of the next step if the caller has `len`.
     #[inline]
     fn next(&self, len: usize) -> u64 {
         self.remaining().min(len as u64)
@@ -346,8 +345,8 @@ impl Convertor {
     /// Starts to move the next `len` bytes between the buffer and `packed`.
     ///
     /// # Safety
-    /// The buffer is writable when unpacking; `len` bytes at `packed` are valid until the completion is done; `len`
-    /// remain.
+    /// The buffer is writable for unpacking. `len` bytes at `packed` are valid until the completion is done. `len`
+    /// bytes remain.
     unsafe fn start<const PACK: bool>(
         &mut self,
         packed: *mut u8,
@@ -369,10 +368,11 @@ impl Convertor {
         Ok((len as usize, completion))
     }
 
-    /// Moves the next `len` bytes between the buffer and `packed`, by the CPU.
+    /// Moves the next `len` bytes between the buffer and `packed` by the CPU.
     ///
     /// # Safety
-    /// The buffer is host memory, and writable when unpacking; `len` bytes at `packed` are valid; `len` remain.
+    /// The buffer is host memory, and writable for unpacking. `len` bytes at `packed` are valid, and `len` bytes
+    /// remain.
     #[inline]
     unsafe fn move_on_host<const PACK: bool>(&self, packed: *mut u8, len: u64) {
         if self.layout.is_none() {

@@ -7,7 +7,7 @@ use cableway_common_cuda::{Completion, Devices, Location, Order};
 use super::message::Message;
 use crate::error::Error;
 
-/// Cannot exist in this build.
+/// This type has no value in this build.
 pub(super) enum DeviceSide {}
 
 impl DeviceSide {

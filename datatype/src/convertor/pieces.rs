@@ -1,11 +1,11 @@
-//! The pieces of a user's buffer that a message is made of.
+//! The pieces of a user's buffer that form a message.
 
 use std::ops::Range;
 
 use super::message::Message;
 use crate::walk::Collect;
 
-/// Adjacent bytes of a user's buffer, wherever it lives.
+/// Adjacent bytes of a user's buffer, in any memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The first byte.
@@ -14,7 +14,7 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// Appends at most `max` pieces from the beginning of `range` on; returns their bytes.
+/// Appends at most `max` pieces from the beginning of `range`. Returns their bytes.
 pub(super) fn list(message: &Message<'_>, range: Range<u64>, max: usize, out: &mut Vec<Piece>) -> u64 {
     if message.layout.is_none() {
         let len = range.end - range.start;

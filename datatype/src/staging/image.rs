@@ -15,13 +15,13 @@ const PIECE: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Image {
     memory: HostMemory,
-    /// The program's address of the image's first byte.
+    /// The address of the image's first byte in the program's memory.
     start: usize,
     blocks: Vec<Block>,
 }
 
 impl Image {
-    /// Room for everything from the blocks' first byte to their last.
+    /// Memory for the whole range from the blocks' first byte to their last.
     pub(super) fn new(blocks: Vec<Block>, pool: &HostPool) -> Result<Image, Error> {
         let ranges = || blocks.iter().filter_map(Block::range);
         let start = ranges().map(|(start, _)| start).min().unwrap_or(0);
@@ -30,7 +30,7 @@ impl Image {
         Ok(Image { memory, start, blocks: joined(blocks) })
     }
 
-    /// Returns the image's address for the program's `address`, which need not be within it.
+    /// Returns the image's address for the program's `address`, which may lie outside of it.
     pub(super) fn translate(&self, address: usize) -> usize {
         (self.memory.address() as usize).wrapping_add(address.wrapping_sub(self.start))
     }
@@ -51,10 +51,10 @@ impl Image {
         blocks.try_for_each(|block| unsafe { self.copy::<false>(block, devices, pool) })
     }
 
-    /// Copies a block's data into the image or out of it.
+    /// Copies a block's data into the image or back.
     ///
     /// # Safety
-    /// The block's memory is allocated, and nothing else touches it.
+    /// The block's memory is allocated, and no other code accesses it.
     unsafe fn copy<const IN: bool>(&self, block: &Block, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
         let Some((start, end)) = block.range() else { return Ok(()) };
         match &block.layout {
@@ -109,7 +109,7 @@ fn take(pool: &HostPool, len: usize) -> Result<HostMemory, Error> {
     pool.take(len).ok_or(Error::NoMemory { len: len as u64, limit: pool.limit() as u64 })
 }
 
-/// Blocks without a layout that follow each other, and are for the same, as one: a vector's, usually.
+/// Joins adjacent blocks without a layout and with the same access, usually those of a vector.
 fn joined(blocks: Vec<Block>) -> Vec<Block> {
     let mut out: Vec<Block> = Vec::new();
     for block in blocks {

@@ -1,9 +1,9 @@
-//! Host copies of device buffers, for code that only knows host memory.
+//! Host copies of device buffers, for code that supports host memory only.
 //!
-//! A [`Staging`] holds the copies of one call: an *image* for each of its arguments that has a byte on a device. An image
-//! keeps every byte at the offset that it has in the program's buffer, so that the call gets the program's own counts,
-//! types and displacements with another address. Only the data of the types is copied, in either direction: what lies
-//! between is never read and never written.
+//! A [`Staging`] holds the copies of one call: an *image* for each argument with a byte on a device. An image keeps
+//! every byte at its offset in the program's buffer, so that the call gets the program's counts, types and
+//! displacements with another address. Only the data of the types is copied, in either direction. The gaps between are
+//! never read or written.
 
 mod image;
 
@@ -16,9 +16,9 @@ use crate::layout::Layout;
 /// A part of an argument of the call.
 #[derive(Clone, Debug)]
 pub struct StagedBlock {
-    /// The first byte if there is no layout, else what the layout's offsets are relative to.
+    /// The first byte without a layout, else the address to which the layout's offsets are relative.
     pub address: usize,
-    /// Bytes if there is no layout, else elements.
+    /// The bytes without a layout, else the number of elements.
     pub count: u64,
     /// `None` for plain bytes.
     pub layout: Option<Layout>,
@@ -29,7 +29,7 @@ pub struct StagedBlock {
 }
 
 impl StagedBlock {
-    /// The first byte and the one after the last; none of an empty block, or of one that no buffer can hold.
+    /// The first byte and the one after the last; `None` for an empty block, or for one that exceeds every buffer.
     fn range(&self) -> Option<(usize, usize)> {
         let (offset, len) = match &self.layout {
             None => (0, self.count),
@@ -57,7 +57,7 @@ impl StagedBlock {
     }
 }
 
-/// The images of one call. Dropping it gives their memory back, copying nothing.
+/// The images of one call. Dropping it frees their memory and copies nothing.
 #[derive(Debug, Default)]
 pub struct Staging {
     images: Vec<Image>,
@@ -69,11 +69,10 @@ impl Staging {
         devices.present() && blocks.iter().any(|block| block.on_device(devices))
     }
 
-    /// Makes an image of one argument, whose address is `base`; returns the address that stands for it. Nothing is
-    /// copied yet.
+    /// Creates an image of one argument with the address `base`. Returns the replacement address. Copies nothing yet.
     ///
     /// # Errors
-    /// More host memory than there is, or than the pool may have.
+    /// The image exceeds the host memory or the pool's limit.
     pub fn add(&mut self, base: usize, blocks: Vec<StagedBlock>, pool: &HostPool) -> Result<usize, Error> {
         let image = Image::new(blocks, pool)?;
         let stands_for = image.translate(base);
@@ -84,10 +83,10 @@ impl Staging {
     /// Copies what the call reads into the images.
     ///
     /// # Safety
-    /// The blocks' memory is allocated, and nothing writes it meanwhile.
+    /// The blocks' memory is allocated, and no code writes it meanwhile.
     ///
     /// # Errors
-    /// The device refused, or there is no memory for pieces.
+    /// The device refused, or memory for pieces is exhausted.
     pub unsafe fn fill(&mut self, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         self.images.iter_mut().try_for_each(|image| unsafe { image.fill(devices, pool) })
@@ -96,7 +95,7 @@ impl Staging {
     /// Copies what the call wrote back to the program's buffers.
     ///
     /// # Safety
-    /// The blocks' memory is allocated, and nothing else touches it meanwhile.
+    /// The blocks' memory is allocated, and no other code accesses it meanwhile.
     ///
     /// # Errors
     /// As [`fill`](Self::fill).

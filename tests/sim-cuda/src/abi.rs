@@ -1,8 +1,8 @@
-//! The C boundary: arguments as types whose use is checked, and the macro that declares an entry point.
+//! The C boundary: types for arguments with checked use, and the macro that declares an entry point.
 //!
-//! Invariant: values of [`Out`], [`In`] and [`List`] come into being only as arguments of an entry point. Its caller
-//! promises, by the driver's documentation, that a pointer which is not null is valid for what the function does with
-//! it, for the length of the call.
+//! Invariant: values of [`Out`], [`In`] and [`List`] exist only as arguments of an entry point. By the driver's
+//! documentation, its caller guarantees that a pointer that is not null is valid for the function's accesses during the
+//! call.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -39,7 +39,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// A null pointer means that the caller does not want it.
+    /// A null pointer means that the caller does not need the result.
     pub(crate) fn set_if_asked(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null, hence valid for a write by the module's invariant; C does not promise Rust's alignment.
@@ -49,7 +49,7 @@ impl<T> Out<T> {
 }
 
 impl Out<c_char> {
-    /// Stores bytes one after another; the caller has bounded their number by what its caller says there is room for.
+    /// Stores bytes one after another. The caller has limited their number to the size that its own caller gave.
     pub(crate) fn set_bytes(self, bytes: impl Iterator<Item = u8>) -> Outcome {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
@@ -117,19 +117,19 @@ impl Text {
 pub(crate) struct InOut<T>(*mut T);
 
 impl<T: Copy> InOut<T> {
-    /// Replaces the value by what `exchange` makes of it.
+    /// Replaces the value by the result of `exchange`.
     pub(crate) fn exchange(self, exchange: impl FnOnce(T) -> T) -> Outcome {
         let old = In(self.0.cast_const()).get()?;
         Out(self.0).set(exchange(old))
     }
 }
 
-/// An address as the driver sees it, whatever C type carries it.
+/// An address in the driver's view, whatever its C type.
 pub(crate) type Address = usize;
 
-/// An entry point as `cuGetProcAddress` knows it.
+/// An entry point, as `cuGetProcAddress` finds it.
 pub(crate) struct Row {
-    /// Name without the version of its signature.
+    /// The name without the version of its signature.
     pub(crate) name: &'static str,
     /// The CUDA version that introduced this signature.
     pub(crate) since: c_int,
@@ -137,8 +137,8 @@ pub(crate) struct Row {
     pub(crate) call: &'static Call,
 }
 
-/// Declares entry points: `SINCE NAME: fn SYMBOL(ARGUMENTS) BODY`. The body, an [`Outcome`], runs within
-/// [`Call::enter`], which counts, injects faults and catches panics. Makes `ROWS`, the module's part of the table.
+/// Declares entry points: `SINCE NAME: fn SYMBOL(ARGUMENTS) BODY`. The body returns an [`Outcome`] and runs within
+/// [`Call::enter`], which counts, injects faults and catches panics. Defines `ROWS`, the module's part of the table.
 macro_rules! driver_api {
     ($($(#[$meta:meta])* $since:literal $name:ident: fn $symbol:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
         $(

@@ -12,7 +12,7 @@ use crate::error::{Error, Outcome};
 use crate::settings::Settings;
 use crate::space::{Kind, Range, SPACE};
 
-/// An attribute's value. The driver stores what it documents as a boolean as an int.
+/// An attribute's value. The driver stores documented booleans as ints.
 #[derive(Clone, Copy)]
 enum Value {
     Int(c_uint),
@@ -21,7 +21,7 @@ enum Value {
     Untouched,
 }
 
-/// The place for a value, of a width that depends on the attribute.
+/// The destination of a value, whose width depends on the attribute.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct AnyOut(Out<u8>);
@@ -61,7 +61,7 @@ numbers! { Attribute:
 /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAGS` of memory that is read and written.
 const READ_WRITE: c_uint = 3;
 
-/// The attribute of an address in `range`; None where the driver answers that the range has no such attribute.
+/// Returns the attribute of an address in `range`, or `None` if the driver reports that the range does not have it.
 fn known(range: &Range, address: Address, attribute: c_int) -> Outcome<Option<Value>> {
     let is_host = range.kind.is_host();
     let memory_type = if is_host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE };
@@ -117,7 +117,7 @@ fn unknown(attribute: c_int, address: Address, is_host: bool, reserved: Option<(
     })
 }
 
-/// Counts the attributes that `cuPointerGetAttributes` was asked for: a driver takes time for each.
+/// Counts the attributes that `cuPointerGetAttributes` queried, since a driver takes time for each.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]

@@ -10,7 +10,7 @@ use crate::copies::{Claim, copy_later};
 use crate::error::Error;
 use crate::stream;
 
-/// `CUmemcpyAttributes`, with its enumerations as the integers that a caller may really put there.
+/// `CUmemcpyAttributes`, with integers for its enumerations, because a caller may pass any value.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Attributes {
@@ -22,7 +22,7 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == size_of::<cudarc::driver::sys::CUmemcpyAttributes_st>());
 
-/// The arguments that both versions have.
+/// The arguments that both versions have in common.
 struct Batch {
     dsts: List<Address>,
     srcs: List<Address>,
@@ -35,7 +35,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Runs it; on an error, says which copy is at fault where it is one.
+    /// Executes the batch. On an error, reports which copy caused it, if one did.
     fn run(&self) -> Result<(), (Error, Option<usize>)> {
         let whole = |error| (error, None);
         current().map_err(whole)?;
@@ -45,7 +45,7 @@ impl Batch {
         }
         let attributes = self.attributes.get(self.attribute_count).map_err(whole)?;
         let first = self.first.get(self.attribute_count).map_err(whole)?;
-        // The first attributes hold from the first copy on, others from a later one on.
+        // The first attributes apply from the first copy on, the others from a later one on.
         if first[0] != 0 || first.windows(2).any(|pair| pair[0] >= pair[1]) || first.iter().any(|at| *at >= self.count)
         {
             return Err((Error::INVALID_VALUE, None));

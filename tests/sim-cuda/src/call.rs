@@ -9,7 +9,7 @@ use crate::driver;
 use crate::error::{Error, Outcome};
 use crate::settings::{Fault, Settings, Which};
 
-/// One entry point's count and faults.
+/// The count and the faults of one entry point.
 pub(crate) struct Call {
     name: &'static str,
     count: AtomicU64,
@@ -25,7 +25,7 @@ impl Call {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Runs `body` unless this call is one that fails. A panic becomes `CUDA_ERROR_UNKNOWN`.
+    /// Runs `body`, unless this call must fail. A panic becomes `CUDA_ERROR_UNKNOWN`.
     pub(crate) fn enter(&self, body: impl FnOnce() -> Outcome) -> c_int {
         let nth = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(code) = self.fault(nth) {

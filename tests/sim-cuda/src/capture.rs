@@ -1,12 +1,12 @@
 //! Stream capture: the calls that it forbids, and the captures that they invalidate.
 //!
-//! Work submitted to a capturing stream goes nowhere: graphs can be ended and destroyed here, not launched. What was
-//! observed on driver 580 and is repeated here:
-//! - a potentially unsafe call (allocation, registration, query, synchronisation) of any thread invalidates every
-//!   capture in global mode, and those in thread-local mode that the thread itself began, unless the thread has
-//!   exchanged its mode for relaxed;
-//! - work for the legacy default stream invalidates captures of blocking streams, whatever the mode;
-//! - `cuCtxSynchronize` invalidates every capture in the context, whatever the mode.
+//! Work submitted to a capturing stream is discarded: graphs can be ended and destroyed here, but not launched. The
+//! following behaviour was observed on driver 580:
+//! - A potentially unsafe call (allocation, registration, query, synchronisation) of any thread invalidates every
+//!   capture in global mode, and those in thread-local mode that the same thread began, unless the thread has exchanged
+//!   its mode for relaxed.
+//! - Work in the legacy default stream invalidates captures of blocking streams in every mode.
+//! - `cuCtxSynchronize` invalidates every capture in the context in every mode.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
@@ -27,16 +27,17 @@ const GLOBAL: c_int = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL as c_int;
 const THREAD_LOCAL: c_int = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as c_int;
 const RELAXED: c_int = Mode::CU_STREAM_CAPTURE_MODE_RELAXED as c_int;
 
-/// One capture, from its beginning in one stream to its end there.
+/// One capture, from its beginning to its end in one stream.
 pub(crate) struct Sequence {
     pub(crate) id: u64,
     mode: c_int,
     thread: ThreadId,
     context: u64,
-    /// True if the stream it began in is ordered with the legacy default stream.
+    /// True if the stream where it began is ordered with the legacy default stream.
     blocking: bool,
     invalid: AtomicBool,
-    /// Streams that joined by waiting for an event of it, and whether the capture must wait for work in them still.
+    /// Streams that joined by waiting for an event of the capture, and whether the capture must still wait for their
+    /// work.
     joined: Mutex<Vec<Joined>>,
 }
 
@@ -55,7 +56,7 @@ impl Sequence {
         self.invalid.load(Ordering::Relaxed)
     }
 
-    /// An error once it is invalid.
+    /// Fails if the capture is invalid.
     pub(crate) fn check(&self) -> Outcome {
         if self.is_invalid() { Err(Error::STREAM_CAPTURE_INVALIDATED) } else { Ok(()) }
     }
@@ -75,7 +76,7 @@ impl Sequence {
         Error::CAPTURED_EVENT
     }
 
-    /// Takes `stream` in, which waits for an event of it.
+    /// Adds `stream`, which waits for an event of the capture.
     pub(crate) fn join(self: &Arc<Self>, stream: &Arc<Stream>) {
         let mut capture = stream.capture.lock();
         if capture.is_none() {
@@ -84,7 +85,7 @@ impl Sequence {
         }
     }
 
-    /// Notes that work was captured in the stream with this queue, or that it has been waited for.
+    /// Records that work was captured in the stream with this queue, or that the capture has waited for it.
     pub(crate) fn note_work(&self, queue: QueueId, has_work: bool) {
         for joined in self.joined.lock().iter_mut().filter(|joined| joined.stream.queue == queue) {
             joined.has_work = has_work;
@@ -92,14 +93,14 @@ impl Sequence {
     }
 }
 
-/// Captures that have begun and not ended.
+/// The captures that have begun and not ended.
 static ACTIVE: Mutex<Vec<Arc<Sequence>>> = Mutex::new(Vec::new());
 
 thread_local! {
     static MODE: Cell<c_int> = const { Cell::new(GLOBAL) };
 }
 
-/// Invalidates the captures that `hurt` holds for; `error` if there is one.
+/// Invalidates the captures for which `hurt` returns true. Fails with `error` if there is one.
 fn refuse(error: Error, hurt: impl Fn(&Sequence) -> bool) -> Outcome {
     let active = ACTIVE.lock();
     let mut hurts = false;
@@ -110,7 +111,7 @@ fn refuse(error: Error, hurt: impl Fn(&Sequence) -> bool) -> Outcome {
     if hurts { Err(error) } else { Ok(()) }
 }
 
-/// To be called first by what the documentation calls potentially unsafe.
+/// Called first by functions that the documentation calls potentially unsafe.
 pub(crate) fn unsafe_call() -> Outcome {
     let mode = MODE.get();
     if mode == RELAXED {
@@ -124,12 +125,12 @@ pub(crate) fn unsafe_call() -> Outcome {
     })
 }
 
-/// To be called by what involves the context's legacy default stream.
+/// Called by functions that use the context's legacy default stream.
 pub(crate) fn legacy_use(context: u64) -> Outcome {
     refuse(Error::STREAM_CAPTURE_IMPLICIT, |sequence| sequence.blocking && sequence.context == context)
 }
 
-/// To be called by what waits for the whole context.
+/// Called by functions that wait for the whole context.
 pub(crate) fn context_wait(context: u64) -> Outcome {
     refuse(Error::STREAM_CAPTURE_UNSUPPORTED, |sequence| sequence.context == context)
 }
@@ -160,7 +161,7 @@ fn begin(stream: usize, mode: c_int) -> Outcome {
     Ok(())
 }
 
-/// Takes the stream out of its capture, which ends for all streams in it.
+/// Removes the stream from its capture, which ends for all of its streams.
 pub(crate) fn leave(stream: &Stream) -> Option<Arc<Sequence>> {
     let sequence = stream.capture.lock().take()?;
     ACTIVE.lock().retain(|active| active.id != sequence.id);
@@ -192,10 +193,10 @@ struct Graph;
 
 static GRAPHS: AfterInit<Mutex<Handles<Graph>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5200_0000_0000)));
 
-/// Status and number of a stream's capture.
+/// Returns the status and number of a stream's capture.
 fn status(stream: usize) -> Outcome<(c_uint, u64)> {
     let stream = stream::get(stream)?;
-    // Unlike any use of the legacy stream, the question about it leaves the captures alone.
+    // Unlike other uses of the legacy stream, this query does not invalidate captures.
     let excluded = |active: &Arc<Sequence>| active.blocking && active.context == stream.context.id;
     if stream.is_legacy() && ACTIVE.lock().iter().any(excluded) {
         return Err(Error::STREAM_CAPTURE_IMPLICIT);

@@ -11,7 +11,7 @@ use crate::error::{Error, Outcome};
 use crate::schedule::{QueueId, QueueKind, SCHEDULER};
 use crate::settings::Settings;
 
-/// A context's life from creation to destruction. The next life of the same handle is another value.
+/// The life of a context, from creation to destruction. The next context with the same handle is another value.
 pub(crate) struct Context {
     pub(crate) handle: usize,
     /// Never reused, unlike the handle.
@@ -29,8 +29,8 @@ pub(crate) struct Slot {
     pub(crate) live: Option<Arc<Context>>,
 }
 
-/// All contexts there are and were. The first ones are the devices' primary contexts, whose handles stay; the handle of
-/// another one is reused once it is destroyed.
+/// All contexts that exist or existed. The first ones are the devices' primary contexts, whose handles stay. Other
+/// handles are reused after the context is destroyed.
 pub(crate) struct Contexts {
     pub(crate) slots: Vec<Slot>,
 }
@@ -51,7 +51,7 @@ impl Contexts {
         HANDLE_BASE + HANDLE_STEP * (key + 1)
     }
 
-    /// The place of a handle that was given out, whether or not its context is still there.
+    /// Returns the index of a handle that was returned before, whether or not its context exists.
     pub(crate) fn slot(&mut self, handle: usize) -> &mut Slot {
         let offset = handle.wrapping_sub(HANDLE_BASE);
         let key = offset.is_multiple_of(HANDLE_STEP).then(|| (offset / HANDLE_STEP).wrapping_sub(1));
@@ -79,7 +79,7 @@ impl Contexts {
 pub(crate) enum ContextState {
     Alive,
     Destroyed,
-    /// A primary context, or its handle names another context now.
+    /// A primary context, or another context has its handle now.
     Replaced,
 }
 
@@ -113,17 +113,17 @@ pub(crate) fn with_stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> Outcome<
     STACK.try_with(|stack| body(&mut stack.borrow_mut())).map_err(|_| Error::DEINITIALIZED)
 }
 
-/// The handle of the calling thread's context.
+/// Returns the handle of the calling thread's context.
 pub(crate) fn top() -> Outcome<Option<usize>> {
     with_stack(|stack| stack.last().copied())
 }
 
-/// The calling thread's context.
+/// Returns the calling thread's context.
 pub(crate) fn current() -> Outcome<Arc<Context>> {
     CONTEXTS.get()?.lock().get(top()?.ok_or(Error::INVALID_CONTEXT)?)
 }
 
-/// An error if the calling thread's context has been destroyed; having none is no error.
+/// Fails if the calling thread's context has been destroyed. Having no context is no error.
 pub(crate) fn check_current() -> Outcome {
     match top()? {
         Some(handle) => CONTEXTS.get()?.lock().get(handle).map(drop),

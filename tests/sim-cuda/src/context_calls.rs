@@ -1,4 +1,4 @@
-//! Calls that create, end and select contexts: `cuCtx*`, `cuDevicePrimaryCtx*`.
+//! Calls that create, destroy and select contexts: `cuCtx*`, `cuDevicePrimaryCtx*`.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::schedule::SCHEDULER;
 use crate::space::SPACE;
 use crate::{capture, device, stream};
 
-/// The context that a handle names; null is the current one.
+/// Returns the context of a handle; null means the current one.
 fn named(handle: usize) -> Outcome<Arc<Context>> {
     if handle == 0 { current() } else { CONTEXTS.get()?.lock().get(handle) }
 }
 
-/// The device of the context that a handle names, which may be gone; null is the current one.
+/// Returns the device of a handle's context, which may be destroyed; null means the current one.
 fn device_of(handle: usize) -> Outcome<c_int> {
     check_initialised()?;
     let handle = if handle == 0 { top()?.ok_or(Error::INVALID_CONTEXT)? } else { handle };
     Ok(CONTEXTS.get()?.lock().slot(handle).device)
 }
 
-/// Makes a context current that was given out once; the driver does not mind that it is gone.
+/// Makes a context current that existed once. The driver accepts it even if it is destroyed.
 fn push(handle: usize) -> Outcome {
     check_initialised()?;
     if handle == 0 {
@@ -51,7 +51,7 @@ fn create(device: c_int, flags: c_uint) -> Outcome<usize> {
     Ok(handle)
 }
 
-/// Ends everything that belongs to a context. The caller has taken it out of the table and has released the lock.
+/// Destroys everything that belongs to a context. The caller has removed it from the table and released the lock.
 fn end(context: &Context) -> Outcome {
     SCHEDULER.get()?.drop_context(context.id);
     IMPORTS.get()?.lock().forget_context(context.id);
@@ -65,7 +65,7 @@ fn synchronize(context: &Context) -> Outcome {
     stream::synchronize_context(context)
 }
 
-/// Ends a primary context as soon as `ends` says so of its slot.
+/// Destroys a primary context if `ends` returns true for its slot.
 fn end_primary(device: c_int, ends: impl FnOnce(&mut Slot) -> Outcome<bool>) -> Outcome {
     let mut contexts = CONTEXTS.get()?.lock();
     let slot = contexts.primary(device)?;
@@ -91,7 +91,7 @@ fn release_primary(device: c_int) -> Outcome {
 }
 
 fn reset_primary(device: c_int) -> Outcome {
-    // The contexts that were retained must still be released.
+    // References to the retained contexts must still be released.
     end_primary(device, |_| Ok(true))
 }
 

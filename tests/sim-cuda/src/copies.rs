@@ -1,11 +1,11 @@
 //! Copies: `cuMemcpy*`.
 //!
-//! When a copy is done at its return follows the documented behaviour of the driver, and where that leaves a choice
-//! the less convenient one:
-//! - what goes to pageable memory is done; what comes from it is staged, and lands later (the last part of it, where
-//!   it is large);
-//! - a synchronous copy from or to pinned memory is done, one between device memories is not;
-//! - a synchronous copy that touches memory with `SYNC_MEMOPS` is done.
+//! A copy is complete on return according to the driver's documentation. If that permits several behaviours, the least
+//! convenient one is used:
+//! - A copy to pageable memory is complete. A copy from pageable memory is staged and arrives later (of a large copy
+//!   the last part).
+//! - A synchronous copy from or to pinned memory is complete. One between device memories is not.
+//! - A synchronous copy with `SYNC_MEMOPS` memory is complete.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::landing::{Block, Keep, Landing};
 use crate::space::{Extent, Kind, SPACE};
 use crate::stream::{self, Stream};
 
-/// Bytes of a copy from pageable memory that may still be on their way when the call returns.
+/// The bytes of a copy from pageable memory that may still be in transit when the call returns.
 const STAGED: usize = 1 << 20;
 
-/// The kind of memory that the function's name claims for an address.
+/// The kind of memory that a function's name implies for an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Memory that a device reaches.
     Device,
-    /// Memory that the driver may not know.
+    /// Memory that may be unknown to the driver.
     Any,
 }
 
-/// The memory at one end of a copy.
+/// The memory of one side of a copy.
 enum End {
     Known(Vec<Extent>),
     Pageable(Address),
@@ -47,8 +47,8 @@ impl End {
         }
     }
 
-    /// Checks whether only the copy functions can access it. Managed memory counts as the host's: a program that copies
-    /// to it may look right after.
+    /// Checks whether only the copy functions can access it. Managed memory counts as host memory, because a program
+    /// may read it right after a copy.
     fn is_device(&self) -> bool {
         match self {
             End::Known(extents) => {
@@ -75,7 +75,7 @@ impl End {
         matches!(self, End::Known(extents) if extents.iter().any(|extent| extent.range.is_synchronous()))
     }
 
-    /// Contiguous parts: where the copy functions find them, and their lengths.
+    /// Contiguous parts: their addresses for the copy functions, and their lengths.
     fn parts(&self, len: usize) -> Vec<(usize, usize)> {
         match self {
             End::Known(extents) => extents.iter().map(|extent| (extent.alias, extent.len)).collect(),
@@ -90,7 +90,7 @@ impl End {
     }
 }
 
-/// Rows at one end of a copy: where they begin, and the bytes between the beginnings of two.
+/// The rows of one side of a copy: the first address, and the distance between rows.
 #[derive(Clone, Copy)]
 struct Rows {
     address: Address,
@@ -105,12 +105,12 @@ impl Rows {
     }
 }
 
-/// When a call returns.
+/// The time when a call returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Return {
-    /// As the synchronous functions do.
+    /// As for the synchronous functions.
     Synchronous,
-    /// As soon as the memory that the call names allows it.
+    /// As soon as the call's memory permits it.
     Asynchronous,
 }
 
@@ -136,8 +136,8 @@ fn copy(dst: Rows, src: Rows, width: usize, height: usize, stream: &Arc<Stream>,
     let to = End::new(dst.address, dst_len, dst.claim)?;
     let from = End::new(src.address, src_len, src.claim)?;
 
-    // Measured on H200s: another device's pool or mapped memory takes a copy from device memory only where its owner
-    // has granted access.
+    // Measured on H200s: copies from device memory to another device's pool or mapped memory require access granted by
+    // its owner.
     if from.is_device() && !to.is_writable_by(stream.context.device)? {
         return Err(Error::INVALID_VALUE);
     }
@@ -169,7 +169,7 @@ fn copy(dst: Rows, src: Rows, width: usize, height: usize, stream: &Arc<Stream>,
     if waits { stream.wait() } else { Ok(()) }
 }
 
-/// Blocks for one row whose ends may each lie in several parts.
+/// Returns the blocks of one row, whose sides may each span several parts.
 fn line_up(to: &[(usize, usize)], from: &[(usize, usize)]) -> Vec<Block> {
     let mut blocks = Vec::new();
     let (mut to, mut from) = (to.iter().copied(), from.iter().copied());
@@ -183,10 +183,10 @@ fn line_up(to: &[(usize, usize)], from: &[(usize, usize)]) -> Vec<Block> {
     blocks
 }
 
-/// One block for all rows.
+/// Returns one block for all rows.
 ///
 /// # Errors
-/// An end lies in several mappings, which rows would have to be cut for.
+/// A side spans several mappings, so the rows would have to be divided.
 fn rows(
     to: &[(usize, usize)],
     dst: Rows,
@@ -199,7 +199,7 @@ fn rows(
     Ok(vec![Block { dst: to.0, dst_pitch: dst.pitch, src: from.0, src_pitch: src.pitch, width, rows }])
 }
 
-/// Has the beginning of a large copy from pageable memory done, and returns what is left of it.
+/// Completes the beginning of a large copy from pageable memory. Returns the rest of it.
 fn copy_all_but_the_end(blocks: Vec<Block>, to: &End, stream: &Arc<Stream>) -> Outcome<Vec<Block>> {
     let (mut first, mut rest) = (Vec::new(), Vec::new());
     let mut left = blocks.iter().map(|block| block.width * block.rows).sum::<usize>().saturating_sub(STAGED);
@@ -227,7 +227,7 @@ fn copy_all_but_the_end(blocks: Vec<Block>, to: &End, stream: &Arc<Stream>) -> O
     Ok(rest)
 }
 
-/// Takes the source's bytes now and makes the blocks copy from there.
+/// Copies the source's bytes now, and makes the blocks copy from this copy.
 fn stage(blocks: &mut [Block], keep: &mut Keep) {
     let bytes = blocks.iter().map(|block| block.width * block.rows).sum();
     let mut staged = Vec::with_capacity(bytes);
@@ -260,7 +260,7 @@ pub(crate) fn copy_later(dst: (Address, Claim), src: (Address, Claim), len: usiz
     copy(Rows::line(dst.0, dst.1), Rows::line(src.0, src.1), len, 1, &stream, Return::Asynchronous)
 }
 
-/// `CUDA_MEMCPY2D`, with its enumerations as the integers that a caller may really put there.
+/// `CUDA_MEMCPY2D`, with integers for its enumerations, because a caller may pass any value.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Memcpy2d {
@@ -284,7 +284,7 @@ struct Memcpy2d {
 
 const _: () = assert!(size_of::<Memcpy2d>() == size_of::<cudarc::driver::sys::CUDA_MEMCPY2D_st>());
 
-/// Largest distance of rows that the aligned functions take.
+/// The largest row pitch of the aligned functions.
 const MAX_PITCH: usize = i32::MAX as usize;
 
 impl Memcpy2d {

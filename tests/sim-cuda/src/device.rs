@@ -1,4 +1,4 @@
-//! The driver as a whole and its devices: `cuInit`, `cuDevice*`.
+//! The driver and its devices: `cuInit`, `cuDevice*`.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::error::{Error, Outcome};
 use crate::settings::Settings;
 use crate::store::{Purpose, Store};
 
-/// A simulated device. Its memory belongs to this process alone, but processes share it as they share a real one's.
+/// A simulated device. Its memory limit is per process, but processes can share memory as on a real device.
 pub(crate) struct Device {
-    /// Its number in the machine, whatever number it has in this process.
+    /// Its number in the machine; the number in this process may differ.
     physical: usize,
     used: AtomicU64,
     store: OnceLock<Outcome<Arc<Store>>>,
 }
 
-/// Device memory in use; given back when dropped.
+/// Device memory in use. Dropping it releases the memory.
 pub(crate) struct Charge {
     device: &'static Device,
     bytes: u64,
@@ -42,7 +42,7 @@ impl Device {
         self.physical
     }
 
-    /// The same in every process that sees this device.
+    /// The UUID, which is the same in all processes.
     pub(crate) fn uuid(&self) -> [u8; 16] {
         let mut uuid = *b"simulated-GPU-\0\0";
         uuid[14..].copy_from_slice(&(self.physical as u16).to_be_bytes());
@@ -53,7 +53,7 @@ impl Device {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes` of its memory.
+    /// Allocates `bytes` of its memory.
     pub(crate) fn charge(&'static self, bytes: u64) -> Outcome<Charge> {
         let limit = Settings::get().memory;
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
@@ -130,19 +130,19 @@ impl Device {
 static DEVICES: AfterInit<Vec<Device>> =
     AfterInit::new(|| Settings::get().visible.iter().copied().map(Device::new).collect());
 
-/// The device with this number in the process.
+/// Returns the device with this number in the process.
 pub(crate) fn get(ordinal: c_int) -> Outcome<&'static Device> {
     let devices = DEVICES.get()?;
     usize::try_from(ordinal).ok().and_then(|index| devices.get(index)).ok_or(Error::INVALID_DEVICE)
 }
 
-/// This process's number of the device with this number in the machine.
+/// Returns this process's number of the device with this number in the machine.
 pub(crate) fn ordinal(physical: u64) -> Outcome<c_int> {
     let ordinal = DEVICES.get()?.iter().position(|device| device.physical as u64 == physical);
     ordinal.map(|ordinal| ordinal as c_int).ok_or(Error::INVALID_DEVICE)
 }
 
-/// Writes `text` and its terminator into `len` bytes, cut where it does not fit.
+/// Writes `text` and its terminator into `len` bytes, truncated if necessary.
 fn set_text(into: Out<c_char>, len: c_int, text: &str) -> Outcome {
     let len = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(Error::INVALID_VALUE)?;
     into.set_bytes(text.as_bytes().iter().take(len - 1).copied().chain([0]))

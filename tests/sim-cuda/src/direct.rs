@@ -1,4 +1,4 @@
-//! Device memory for other devices of the machine: `cuMemGetHandleForAddressRange`, `cuFlushGPUDirectRDMAWrites`.
+//! Device memory for NICs: `cuMemGetHandleForAddressRange`, `cuFlushGPUDirectRDMAWrites`.
 
 use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::IntoRawFd;
@@ -28,12 +28,12 @@ fn descriptor(address: Address, len: usize) -> Outcome<c_int> {
     }
     let space = SPACE.get()?.read();
     let range = space.find(address).filter(|range| range.kind == Kind::Device).ok_or(Error::INVALID_VALUE)?;
-    // Pages are mapped as wholes.
+    // Mappings consist of whole pages.
     if address + len > range.end().next_multiple_of(PAGE) {
         return Err(Error::INVALID_VALUE);
     }
     let made = match &range.backing.file {
-        // A file cannot begin later than it does.
+        // The range must begin at the beginning of the file.
         Some(_) if address != range.base => return Err(Error::INVALID_VALUE),
         Some(file) => file.try_clone().map_err(|_| Error::OPERATING_SYSTEM)?,
         None => eventfd(0, EventfdFlags::CLOEXEC).map_err(|_| Error::OPERATING_SYSTEM)?,

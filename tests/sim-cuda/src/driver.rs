@@ -1,7 +1,7 @@
-//! Initialisation of the driver in this process, identifiers and handles. Each module owns its own part of the state.
+//! Initialisation of the driver in this process, ids and handles. Each module owns its part of the state.
 //!
 //! Locks, in the order in which they may be taken together: contexts, streams and events, the address space, the
-//! scheduler. Nothing waits for work with any of them held.
+//! scheduler. No thread waits for work while it holds any of them.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +32,7 @@ impl<T> AfterInit<T> {
     }
 }
 
-/// An error unless `cuInit` has been called.
+/// Fails unless `cuInit` was called.
 pub(crate) fn check_initialised() -> Outcome {
     INITIALISED.get().copied().ok_or(Error::NOT_INITIALIZED)
 }
@@ -57,29 +57,29 @@ extern "C" fn note_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Checks whether this process is a child, made by fork alone, of one that initialised the driver.
+/// Checks whether this process was forked from one that initialised the driver, without executing another program.
 pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// A number never given out before in this process.
+/// Returns a number that was never returned before in this process.
 pub(crate) fn fresh_id() -> u64 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A number that no other process has, as good as surely.
+/// Returns a number that is unique among all processes with very high probability.
 pub(crate) fn random_id() -> u64 {
-    // The standard library's hasher keys are random, and the simplest source of randomness that it has.
+    // The standard library's hasher keys are random, and its simplest source of randomness.
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Ends the process where a real driver was seen to dereference a dangling handle.
+/// Ends the process where a real driver would dereference a dangling handle.
 pub(crate) fn crash(object: &str, handle: usize) -> ! {
     eprintln!("sim-cuda: {object} {handle:#x} does not exist (any longer); a real driver crashes here");
     std::process::abort()
 }
 
-/// Objects known to the caller by opaque handles, which are reused as soon as they are free.
+/// Objects with opaque handles, which are reused as soon as they are free.
 pub(crate) struct Handles<T> {
     base: usize,
     objects: slab::Slab<Arc<T>>,
@@ -89,7 +89,7 @@ pub(crate) struct Handles<T> {
 const HANDLE_STEP: usize = 64;
 
 impl<T> Handles<T> {
-    /// `base` differs between kinds of object, so that a handle of the wrong kind is no handle.
+    /// `base` differs between kinds of objects, so that a handle of the wrong kind is invalid.
     pub(crate) fn new(base: usize) -> Self {
         Handles { base, objects: slab::Slab::new() }
     }

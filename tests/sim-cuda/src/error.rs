@@ -75,7 +75,7 @@ errors! {
     UNKNOWN CUDA_ERROR_UNKNOWN "unknown error"
 }
 
-/// The name and the text of `code`, where it is known.
+/// Returns the name and the text of `code`, if it is known.
 pub(crate) fn describe(code: c_int) -> Option<(&'static CStr, &'static CStr)> {
     NAMES.iter().find(|row| row.0 == code).map(|row| (row.1, row.2))
 }

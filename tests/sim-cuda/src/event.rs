@@ -43,7 +43,7 @@ enum Latest {
     Captured(Arc<Sequence>, QueueId),
 }
 
-/// One `cuEventRecord`. A wait for an event waits for the latest recording at the time of the call.
+/// One `cuEventRecord`. A wait for an event refers to the latest recording at the time of the call.
 #[derive(Default)]
 pub(crate) struct Recording {
     done: AtomicBool,
@@ -61,7 +61,7 @@ impl Recording {
     }
 }
 
-/// The state of an event that processes share: the number of recordings, and the latest one that is done.
+/// The state of an event that processes share: the number of recordings, and the latest completed one.
 pub(crate) struct SharedState {
     piece: Piece,
 }
@@ -79,7 +79,7 @@ impl SharedState {
         &self.piece
     }
 
-    /// Counts a recording; its number.
+    /// Counts a recording. Returns its number.
     pub(crate) fn begin(&self) -> u64 {
         self.piece.shared()[0].fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -92,7 +92,7 @@ impl SharedState {
         self.piece.shared()[1].fetch_max(number, Ordering::Release);
     }
 
-    /// Checks whether the recording `number`, or a later one, is done. An event that its maker destroyed is done.
+    /// Checks whether recording `number`, or a later one, is done. An event that its owner destroyed counts as done.
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.piece.shared()[1].load(Ordering::Acquire) >= number || !self.piece.is_alive()
     }
@@ -135,7 +135,7 @@ impl Work for Wait {
     }
 }
 
-/// Waits for what some process recorded.
+/// Waits for a recording of some process.
 struct WaitShared(Arc<SharedState>, u64);
 
 impl Work for WaitShared {
@@ -162,7 +162,7 @@ impl Event {
         self.shared.as_ref()
     }
 
-    /// Checks whether what was recorded last is done.
+    /// Checks whether the latest recording is done.
     fn is_done(&self) -> Outcome<bool> {
         if let Latest::Captured(sequence, _) = &*self.latest.lock() {
             return Err(sequence.refuse_event());
@@ -176,7 +176,7 @@ impl Event {
     }
 }
 
-/// The event that a handle names.
+/// Returns the event of a handle.
 pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
     if handle == 0 {
         return Err(Error::INVALID_HANDLE);
@@ -186,7 +186,7 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
     Ok(event)
 }
 
-/// An error, or the end of the process, if an event's context is gone.
+/// Fails, or ends the process, if an event's context is destroyed.
 fn check_context(event: &Event, handle: usize) -> Outcome {
     match event.context.state()? {
         ContextState::Alive => Ok(()),
@@ -271,7 +271,7 @@ driver_api! {
         if get(event)?.is_done()? {
             return Ok(());
         }
-        // A caller that polls lets the work run if there are fewer processors than threads.
+        // A polling caller lets work run, in case there are fewer processors than threads.
         std::thread::yield_now();
         Err(Error::NOT_READY)
     }

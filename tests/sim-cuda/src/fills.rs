@@ -1,4 +1,4 @@
-//! Fills: `cuMemset*`. All return before they are done, but those of host memory or of memory with `SYNC_MEMOPS`.
+//! Fills: `cuMemset*`. They return before they are complete, except for host memory and `SYNC_MEMOPS` memory.
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
@@ -10,7 +10,7 @@ use crate::landing::{Fill, Keep};
 use crate::space::{Extent, SPACE};
 use crate::stream::{self, Stream};
 
-/// A fill of rows of `width` elements of `size` bytes, `pitch` bytes apart.
+/// A fill of rows of `width` elements of `size` bytes at a distance of `pitch` bytes.
 fn fill(
     address: Address,
     pitch: usize,
@@ -44,7 +44,7 @@ fn fill(
     Ok(())
 }
 
-/// A fill without rows.
+/// A fill of one row.
 fn fill_line(address: Address, value: c_uint, size: usize, count: usize, stream: &Stream) -> Outcome {
     fill(address, 0, value, size, count, 1, stream)
 }

@@ -1,6 +1,6 @@
-//! gdrcopy's library, `libgdrapi.so.2`, as its public header declares it: device memory that is pinned and mapped.
+//! gdrcopy's library, `libgdrapi.so.2`, as its public header declares it: it pins and maps device memory.
 //!
-//! Stricter than the real one is said to be: it pins only memory whose operations are synchronous, as it asks of programs.
+//! Stricter than the real one: it pins only memory with synchronous operations, which it requires of programs.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::store::{Mapping, PAGE};
 /// The granularity of the kernel module's pinning.
 const GPU_PAGE: u64 = 64 << 10;
 
-/// A range that is pinned. The memory stays, freed or not, but as with the module, nobody is to look then.
+/// A pinned range. The memory stays allocated after it is freed, but as with the kernel module, it must not be accessed
+/// then.
 struct Pinned {
     range: Arc<Range>,
     mapping: Option<Mapping>,
@@ -25,7 +26,7 @@ static PINNED: Mutex<Slab<Pinned>> = Mutex::new(Slab::new());
 
 const BAD: c_int = 22;
 
-/// As much of it as programs look at.
+/// The fields that programs use.
 #[repr(C)]
 struct Info {
     va: u64,

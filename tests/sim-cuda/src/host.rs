@@ -1,4 +1,4 @@
-//! Host memory that devices reach: `cuMemHostAlloc`, `cuMemHostRegister`.
+//! Host memory that devices can access: `cuMemHostAlloc`, `cuMemHostRegister`.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn insert(base: Address, len: usize, kind: Kind, backing: Backing) -> Outcome {
     Ok(())
 }
 
-/// Checks whether every page of the range is mapped, for reading and, if `writable`, for writing.
+/// Checks whether every page of the range is mapped for reading and, if `writable`, for writing.
 fn is_registrable(base: Address, len: usize, writable: bool) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     let mut at = base;
@@ -99,7 +99,7 @@ fn is_registrable(base: Address, len: usize, writable: bool) -> bool {
     false
 }
 
-/// The host range that holds `address`.
+/// Returns the host range that contains `address`.
 fn host_range(address: Address) -> Outcome<Arc<Range>> {
     let space = SPACE.get()?.read();
     space.find(address).filter(|range| range.kind.is_host()).cloned().ok_or(Error::INVALID_VALUE)

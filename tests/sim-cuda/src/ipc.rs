@@ -1,11 +1,11 @@
 //! Memory and events of other processes: `cuIpc*`.
 //!
-//! A handle names the process, its descriptor of the file that holds the device's memory, and the piece. The file is
-//! reached through `/proc`, so a process that may not look at the other one (another user, another process namespace)
-//! cannot open its handles, as with a real driver.
+//! A handle contains the process, its descriptor of the file that holds the device's memory, and the piece. The file is
+//! opened through `/proc`. So a process without access to the owner (another user, another pid namespace) cannot open
+//! its handles, as with a real driver.
 //!
-//! Behaviour of driver 580 that is repeated here: a handle of at most 2 MiB that its owner has freed still opens and
-//! shows other bytes (here: zeroes). A freed handle of more is not permitted. All handles of one process and device
+//! The following behaviour was observed on driver 580: a handle of at most 2 MiB that its owner has freed still opens
+//! and shows other bytes (here: zeroes). A larger freed handle is not permitted. All handles of one process and device
 //! must be opened in one context.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use crate::space::{Backing, Kind, Range, SPACE};
 use crate::store::{Description, Mapping, PAGE, Piece, PieceName, Purpose};
 use crate::stream;
 
-/// Size of the blocks that the driver keeps when what was in them is freed.
+/// The size of blocks that the driver keeps after their allocations are freed.
 const KEPT: usize = 2 << 20;
 
 const MEMORY: u64 = u64::from_be_bytes(*b"simIPCm\0");
@@ -42,7 +42,7 @@ struct Handle {
     process: u32,
     descriptor: u32,
     piece: PieceName,
-    /// Bytes that the user asked for.
+    /// The requested bytes.
     len: u64,
     reserved: u64,
 }
@@ -65,7 +65,7 @@ impl Handle {
         let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
         let file = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|_| Error::INVALID_HANDLE)?;
         let description = Description::read(file.as_fd()).map_err(|_| Error::INVALID_HANDLE)?;
-        // Another file may have the number by now, or another process.
+        // By now the number may belong to another file, or another process.
         if description.purpose != Purpose::Device as u64 || description.cookie != self.piece.cookie {
             return Err(Error::INVALID_HANDLE);
         }
@@ -95,7 +95,7 @@ impl Imports {
         self.open.keys().any(|(other, piece)| *other != context && piece.cookie == cookie)
     }
 
-    /// Takes one opening of `address` back; true if it was the last one.
+    /// Undoes one opening of `address`. Returns true if it was the last one.
     fn close(&mut self, address: Address) -> Outcome<bool> {
         let (key, count) = self
             .open
@@ -116,7 +116,7 @@ impl Imports {
 fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
     check_initialised()?;
     let file = handle.file(MEMORY)?;
-    // Memory of a device that this process does not see has no device number here; the driver maps it all the same.
+    // Memory of a device that this process cannot see has no device number here. The driver maps it nevertheless.
     let device = device::ordinal(Description::read(file.as_fd())?.device).unwrap_or(context.device);
     let piece = Piece::import_unchecked(file.as_fd(), handle.piece)?;
     if !piece.is_alive() && piece.len() > KEPT {
@@ -151,7 +151,7 @@ driver_api! {
     }
 
     11000 cuIpcOpenMemHandle: fn cuIpcOpenMemHandle_v2(address: Out<Address>, handle: Handle, flags: c_uint) {
-        // `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS` is the only flag, and must be there.
+        // `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS` is the only flag, and is required.
         if address.is_null() || flags != 1 {
             return Err(Error::INVALID_VALUE);
         }

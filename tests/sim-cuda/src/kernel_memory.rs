@@ -1,4 +1,4 @@
-//! Memory as kernels reach it, and the words by which a kernel reports its progress.
+//! Memory in kernels' view, and the words by which a kernel reports its progress.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::context::Context;
 use crate::driver::crash;
 use crate::space::{Kind, Range, SPACE};
 
-/// Threads of a block, for which the kernels are written.
+/// The threads of a block, as the kernels require.
 pub(crate) const THREADS: c_uint = 512;
 
-/// The job's words that every copying kernel reads.
+/// The words of a job that every copying kernel reads.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Job {
@@ -21,7 +21,7 @@ pub(crate) struct Job {
     _place: u32,
 }
 
-/// The memory that a kernel has touched, kept until it has ended.
+/// The memory that a kernel accesses, kept alive until it has ended.
 pub(crate) struct Memory {
     context: Arc<Context>,
     ranges: Vec<Arc<Range>>,
@@ -40,7 +40,7 @@ impl Memory {
         }
     }
 
-    /// Returns the alias of the byte at an address, and the number of bytes left behind it.
+    /// Returns the alias of the byte at an address, and the number of bytes after it in its range.
     fn part(&mut self, address: u64) -> (usize, u64) {
         let at = address as Address;
         let holds = |range: &Range| range.base <= at && at < range.end();
@@ -75,7 +75,7 @@ impl Memory {
         unsafe { AtomicU32::from_ptr(at as *mut u32) }
     }
 
-    /// Copies from one range or several that lie side by side into others.
+    /// Copies between sides that may each span several adjacent ranges.
     pub(crate) fn copy(&mut self, to: u64, from: u64, len: u64) {
         let mut done = 0;
         while done < len {

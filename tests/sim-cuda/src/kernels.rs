@@ -1,12 +1,12 @@
 //! Modules and launches: `cuModule*`, `cuLaunchKernel`.
 //!
-//! A module is text in which entries are named. No text is run: a kernel is known by its name, and does in Rust what the
-//! one of that name in `common-cuda/kernels/copy.cu` does, block of threads by block, in the stream's turn. What it
-//! touches must lie where a kernel of its context reaches it; else the process ends with a line that names the address,
-//! as a real context would be lost.
+//! A module is text that names its entries. The text is not executed: a kernel is identified by its name, and its Rust
+//! version does what the kernel of that name in `common-cuda/kernels/copy.cu` does, thread block by thread block, in
+//! the order of the stream. It may access only memory that a kernel of its context can access. Otherwise the process
+//! ends with a line that names the address, since a real context would be lost.
 //!
-//! With `SIM_CUDA_KERNEL_DELAY_US`, some of a launch's blocks, from none to all, begin so much later than the others, as
-//! if other kernels filled the device.
+//! With `SIM_CUDA_KERNEL_DELAY_US`, some of a launch's blocks, from none to all, begin this much later than the others,
+//! as if other kernels filled the device.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ struct Function {
     context: u64,
 }
 
-/// Groups of threads that copy a tile together, and the bytes of a tile.
+/// The number of threads that copy a tile together, and the bytes of a tile.
 const GROUPS: u64 = 512 / 32;
 const TILE: u64 = 4096;
 /// The indices of a job's words that say it is revoked, has started, has ended.
@@ -118,14 +118,14 @@ impl Arguments {
     }
 }
 
-/// A launch on its way.
+/// A launch in progress.
 struct Launch {
     arguments: Arguments,
     blocks: u64,
     next: u64,
-    /// True if it was not revoked as its first block began.
+    /// True if it was not revoked when its first block began.
     goes: bool,
-    /// Blocks from this one on begin no earlier than then.
+    /// Blocks from this one on begin no earlier than this time.
     held: (u64, Instant),
     memory: Memory,
 }

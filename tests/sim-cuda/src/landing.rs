@@ -1,4 +1,4 @@
-//! The landing of bytes in memory: copies and fills, cut into units that go in any order.
+//! The arrival of bytes in memory: copies and fills, divided into units that arrive in any order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::schedule::Work;
 use crate::space::Range;
 
-/// Up to this size the 32-bit words of a copy land one by one, in any order.
+/// Up to this size the 32-bit words of a copy arrive one by one, in any order.
 const WORDWISE: usize = 4096;
-/// Beyond, a copy lands in this many units at least, of at most so many bytes.
+/// Larger copies arrive in at least this many units, of at most this many bytes.
 const UNITS: usize = 64;
 const UNIT_BYTES: usize = 1 << 20;
 
@@ -29,11 +29,11 @@ impl Block {
     }
 }
 
-/// Keeps the memory of work in flight.
+/// Keeps the memory of work in flight alive.
 #[derive(Default)]
 pub(crate) struct Keep {
     pub(crate) ranges: Vec<Arc<Range>>,
-    /// Bytes of pageable memory, taken when the copy was submitted.
+    /// Bytes of pageable memory, copied at the submission.
     pub(crate) staged: Vec<u8>,
 }
 
@@ -75,13 +75,13 @@ pub(crate) struct Landing {
 }
 
 impl Landing {
-    /// Invariant: the blocks lie in memory that `keep` holds, or that the caller of the driver keeps until the copy is
-    /// done, as its documentation demands.
+    /// Invariant: the blocks lie in memory that `keep` holds, or that the driver's caller keeps until the copy is done,
+    /// as the documentation requires.
     pub(crate) fn new(blocks: Vec<Block>, keep: Keep, salt: usize) -> Self {
         Landing { blocks, _keep: keep, salt, block: 0, unit: 0 }
     }
 
-    /// Unit `unit` of `block`, and how many units it has.
+    /// Returns unit `unit` of `block`, and its number of units.
     fn unit(&self, block: Block) -> (usize, Block) {
         if block.rows == 1 {
             let size = block.width.max(1).div_ceil(UNITS).next_multiple_of(WORDWISE).min(UNIT_BYTES);
@@ -130,7 +130,7 @@ unsafe fn land(dst: usize, src: usize, width: usize, salt: usize) {
         unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, width) };
         return;
     }
-    // Read whole before any of it is written: the two may overlap.
+    // Read everything before the first write: the two may overlap.
     let mut bytes = [0_u8; WORDWISE];
     // SAFETY: the caller's promise, and `bytes` has room for WORDWISE.
     unsafe { std::ptr::copy_nonoverlapping(src as *const u8, bytes.as_mut_ptr(), width) };
@@ -145,7 +145,7 @@ unsafe fn land(dst: usize, src: usize, width: usize, salt: usize) {
         if let Ok(whole) = <[u8; 4]>::try_from(value) {
             cell.store(u32::from_ne_bytes(whole), Ordering::Relaxed);
         } else {
-            // The bytes of a word land together, and those beside them stay as they are.
+            // The bytes of a word arrive together, and the bytes beside them do not change.
             let merge = |old: u32| {
                 let mut new = old.to_ne_bytes();
                 new[from - word..to - word].copy_from_slice(value);
@@ -160,7 +160,7 @@ unsafe fn land(dst: usize, src: usize, width: usize, salt: usize) {
 pub(crate) struct Fill {
     pub(crate) dst: usize,
     pub(crate) value: u32,
-    /// Bytes of `value` that repeat: 1, 2 or 4.
+    /// The repeated bytes of `value`: 1, 2 or 4.
     pub(crate) size: usize,
     pub(crate) bytes: usize,
     pub(crate) _keep: Keep,
@@ -170,7 +170,7 @@ impl Work for Fill {
     fn step(&mut self) -> bool {
         let part = self.bytes.min(UNIT_BYTES);
         let pattern = &self.value.to_ne_bytes()[..self.size];
-        // From the end, as no copy does.
+        // From the end, unlike any copy.
         let start = self.dst + self.bytes - part;
         for (index, byte) in pattern.iter().enumerate() {
             if self.size == 1 {

@@ -1,4 +1,5 @@
-//! Work in streams that is no copy: `cuStreamWriteValue`, `cuStreamWaitValue`, `cuStreamBatchMemOp`, `cuLaunchHostFunc`.
+//! Work in streams other than copies: `cuStreamWriteValue`, `cuStreamWaitValue`, `cuStreamBatchMemOp`,
+//! `cuLaunchHostFunc`.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::schedule::Work;
 use crate::space::{Kind, Range, SPACE};
 use crate::stream;
 
-/// A word that work reads or writes, and what keeps it.
+/// A word that work reads or writes, and the object that keeps it alive.
 struct Word {
     at: usize,
     bytes: usize,
@@ -20,7 +21,7 @@ struct Word {
 }
 
 impl Word {
-    /// The driver takes words of `cuMemAlloc` and of pinned host memory.
+    /// The driver accepts words of `cuMemAlloc` and of pinned host memory.
     fn find(address: Address, bytes: usize) -> Outcome<Word> {
         if !address.is_multiple_of(bytes) {
             return Err(Error::INVALID_VALUE);
@@ -67,7 +68,7 @@ impl Work for Write {
     }
 }
 
-/// Writes of one call, in their order.
+/// The writes of one call, in their order.
 struct Writes {
     all: Vec<Write>,
     done: usize,
@@ -100,7 +101,7 @@ impl Work for Wait {
         let now = self.word.load();
         let mask = if self.word.bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
         match self.condition {
-            // Cyclic, as the documentation has it: the difference is not negative.
+            // A cyclic comparison, as documented: the difference is not negative.
             GREATER_OR_EQUAL if self.word.bytes == 4 => (now as u32).wrapping_sub(self.value as u32) as i32 >= 0,
             GREATER_OR_EQUAL => now.wrapping_sub(self.value) as i64 >= 0,
             EQUAL => now == self.value,
@@ -118,7 +119,7 @@ impl Work for Wait {
     }
 }
 
-/// A function of the user's, which must not call the driver.
+/// A function of the user. It must not call the driver.
 struct Host {
     function: unsafe extern "C" fn(*mut c_void),
     argument: usize,
@@ -133,7 +134,7 @@ impl Work for Host {
 }
 
 fn write(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usize) -> Outcome {
-    // `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER` is refused by the second version of these functions.
+    // The second version of these functions rejects `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
     if flags != 0 {
         return Err(Error::INVALID_VALUE);
     }
@@ -156,7 +157,7 @@ fn wait(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usize
     stream.submit(Box::new(Wait { word, value, condition }))
 }
 
-/// `CUstreamBatchMemOpParams`, as operations that wait and write fill it in.
+/// `CUstreamBatchMemOpParams`, as wait and write operations use it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Parameters {
@@ -172,10 +173,10 @@ const _: () = assert!(size_of::<Parameters>() == size_of::<cudarc::driver::sys::
 
 const WRITE_32: c_uint = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 as c_uint;
 const WRITE_64: c_uint = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 as c_uint;
-/// As the driver's documentation bounds it.
+/// The limit in the driver's documentation.
 const MOST_OPERATIONS: c_uint = 256;
 
-/// Of the operations, only writes.
+/// Of the operations only writes are supported.
 fn batch(stream: usize, count: c_uint, operations: &List<Parameters>, flags: c_uint) -> Outcome {
     if count == 0 || count > MOST_OPERATIONS || flags != 0 {
         return Err(Error::INVALID_VALUE);

@@ -18,7 +18,7 @@ use crate::space::{Backing, Kind, Range, SPACE};
 use crate::store::{Mapping, PAGE};
 use crate::stream;
 
-/// Sizes beyond any machine: refused before they are rounded or mapped.
+/// Sizes beyond any machine are refused before they are rounded or mapped.
 const LARGEST: usize = 1 << 45;
 
 fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
@@ -74,9 +74,8 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
     Ok(base)
 }
 
-/// Frees the range at `base`, if `may` says that the function is for its kind, after the work of its context is done,
-/// as the driver does in practice. Of a pool's memory it is documented to take for granted that nothing uses it any more,
-/// and to wait for nothing.
+/// Frees the range at `base`, if `may` accepts its kind, after the work of its context is done, as the driver does in
+/// practice. For pool memory the documentation requires that it is unused, and the function does not wait.
 pub(crate) fn free(base: Address, may: impl Fn(Kind) -> bool, unknown: Error) -> Outcome {
     check_current()?;
     capture::unsafe_call()?;
@@ -116,7 +115,7 @@ driver_api! {
 
     3020 cuMemFree: fn cuMemFree_v2(address: Address) {
         if address == 0 {
-            // As seen on driver 580.
+            // As observed on driver 580.
             return capture::unsafe_call();
         }
         let may = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Pool { .. });
@@ -158,7 +157,7 @@ driver_api! {
     }
 }
 
-/// An error unless the bytes are managed memory.
+/// Fails unless the bytes are managed memory.
 fn managed(address: Address, len: usize) -> Outcome {
     let extents = SPACE.get()?.read().extents(address, len)?.ok_or(Error::INVALID_VALUE)?;
     let all = extents.iter().all(|extent| extent.range.kind == Kind::Managed);

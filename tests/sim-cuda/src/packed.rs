@@ -1,5 +1,5 @@
-//! The kernel that packs and unpacks, step by step as `common-cuda/kernels/copy.cu` has it: each block of threads its part
-//! of the stretch, a batch of the message's blocks after the other, element by element.
+//! The kernel that packs and unpacks, step by step as in `common-cuda/kernels/copy.cu`: each thread block has its part
+//! of the range, and handles batches of the message's blocks one after the other, element by element.
 
 use crate::driver::crash;
 use crate::kernel_memory::{Job, Memory, THREADS};
@@ -26,7 +26,7 @@ pub(crate) struct Packed {
     unpack: u32,
 }
 
-/// A batch's table: where each block begins within the part, and the address of position 0 if the block reached so far.
+/// The table of a batch: where each block begins within the part, and its address extrapolated to position 0.
 struct Batch {
     origin: u64,
     lead: u64,

@@ -1,4 +1,4 @@
-//! Pools of memory in stream order, and the pools that devices use.
+//! Pools of stream-ordered memory, and the pools that devices use.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::OwnedFd;
@@ -17,13 +17,13 @@ pub(crate) struct Pool {
     pub(crate) device: c_int,
     pub(crate) source: Source,
     pub(crate) is_default: bool,
-    /// Of devices other than its own.
+    /// Access of devices other than its own.
     pub(crate) access: Accesses,
-    /// Values of the attributes that a program may set: the three kinds of reuse, and the release threshold.
+    /// Values of the attributes that a program may set: three kinds of reuse, and the release threshold.
     pub(crate) settings: [AtomicU64; 4],
     pub(crate) used: AtomicU64,
     pub(crate) used_high: AtomicU64,
-    /// Number of its allocations, until the stream has reached their free.
+    /// The number of its allocations whose free the stream has not reached.
     pub(crate) ranges: AtomicUsize,
     /// True if it has been exported. Its allocations can be exported only afterwards.
     pub(crate) is_exported: AtomicBool,
@@ -80,7 +80,7 @@ impl DevicePools {
     }
 }
 
-/// All pools, and which of them devices use.
+/// All pools, and the ones that devices use.
 pub(crate) struct Pools {
     pub(crate) handles: Mutex<Handles<Pool>>,
     pub(crate) of_devices: Vec<DevicePools>,
@@ -93,19 +93,19 @@ pub(crate) static POOLS: AfterInit<Pools> = AfterInit::new(|| {
     Pools { handles: Mutex::new(handles), of_devices }
 });
 
-/// The pools that a device uses.
+/// The pools of a device.
 pub(crate) fn of_device(device: c_int) -> Outcome<&'static DevicePools> {
     let pools = &POOLS.get()?.of_devices;
     usize::try_from(device).ok().and_then(|device| pools.get(device)).ok_or(Error::INVALID_DEVICE)
 }
 
-/// The pool that a handle names, unless it is destroyed.
+/// Returns the pool of a handle, unless it is destroyed.
 pub(crate) fn get(handle: usize) -> Outcome<Arc<Pool>> {
     let pool = POOLS.get()?.handles.lock().get(handle);
     pool.filter(|pool| !pool.is_destroyed.load(Ordering::SeqCst)).ok_or(Error::INVALID_VALUE)
 }
 
-/// `CUmemAccess_flags` of a device for a pool's memory. A pool that is gone grants no access.
+/// Returns the `CUmemAccess_flags` of a device for a pool's memory. A destroyed pool grants no access.
 pub(crate) fn access(handle: usize, device: c_int) -> Outcome<c_uint> {
     Ok(POOLS.get()?.handles.lock().get(handle).map_or(0, |pool| pool.access_of(device)))
 }

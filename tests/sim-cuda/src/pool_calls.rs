@@ -1,4 +1,4 @@
-//! Memory in stream order: `cuMemAllocAsync`, `cuMemPool*`.
+//! Stream-ordered memory: `cuMemAllocAsync`, `cuMemPool*`.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::AsFd;
@@ -45,7 +45,7 @@ struct PointerExport {
 
 const _: () = assert!(size_of::<PointerExport>() == size_of::<cudarc::driver::sys::CUmemPoolPtrExportData_st>());
 
-/// The pool of which `cuMemAllocAsync` takes memory.
+/// Returns the pool from which `cuMemAllocAsync` allocates.
 fn current_pool(device: c_int) -> Outcome<usize> {
     Ok(pool::of_device(device)?.now.load(Ordering::Relaxed))
 }
@@ -97,7 +97,7 @@ fn allocate(len: usize, handle: usize, stream: usize) -> Outcome<Address> {
     Ok(base)
 }
 
-/// Keeps a range until the stream comes to its freeing.
+/// Keeps a range until the stream reaches its free.
 struct Release {
     range: Arc<Range>,
 }
@@ -126,7 +126,7 @@ fn free(address: Address, stream: usize) -> Outcome {
         Kind::Device => {}
         _ => return Err(Error::INVALID_VALUE),
     }
-    // The driver forgets the address at once, whatever the stream still does with the memory.
+    // The driver forgets the address at once, even if the stream still uses the memory.
     space.remove(address);
     drop(space);
     stream.submit(Box::new(Release { range }))
@@ -163,7 +163,7 @@ fn export_pointer(address: Address) -> Outcome<PointerExport> {
     capture::unsafe_call()?;
     let range = SPACE.get()?.read().find(address).cloned().ok_or(Error::INVALID_VALUE)?;
     match (&range.kind, &range.backing.piece) {
-        // As a real driver has it.
+        // As in a real driver.
         (Kind::Pool { exportable: true, pool }, Some(piece))
             if pool::get(*pool)?.is_exported.load(Ordering::Relaxed) =>
         {

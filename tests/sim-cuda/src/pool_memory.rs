@@ -28,7 +28,7 @@ impl Drop for InPool {
     }
 }
 
-/// Gives the handle of a pool to others, once it is destroyed and nothing is left of its memory.
+/// Releases the handle of a pool after it is destroyed and all of its memory is freed.
 pub(crate) fn remove_if_done(handle: usize, pool: &Arc<Pool>) {
     let Ok(pools) = POOLS.get() else { return };
     let mut pools = pools.handles.lock();
@@ -38,8 +38,8 @@ pub(crate) fn remove_if_done(handle: usize, pool: &Arc<Pool>) {
     }
 }
 
-/// That a process has imported memory of another's pool, told to its owner by the words that they share: how many
-/// have, and which was the last.
+/// An import of another process's pool memory. Two shared words report it to the owner: the number of imports, and the
+/// last importer.
 pub(crate) struct Importing {
     piece: Arc<Piece>,
 }

@@ -1,4 +1,4 @@
-//! Finding functions (`cuGetProcAddress`) and naming errors (`cuGetErrorName`, `cuGetErrorString`).
+//! Looks up functions (`cuGetProcAddress`) and names errors (`cuGetErrorName`, `cuGetErrorString`).
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -40,7 +40,7 @@ enum Found {
     Nothing,
 }
 
-/// The newest signature of `name` that a program written for CUDA `version` knows.
+/// Returns the newest signature of `name` for a program written for CUDA `version`.
 fn find(name: &str, version: c_int) -> Found {
     let settings = Settings::get();
     if settings.missing.iter().any(|missing| missing == name) {
@@ -54,7 +54,7 @@ fn find(name: &str, version: c_int) -> Found {
     }
 }
 
-/// Flags that the driver knows.
+/// The valid flags.
 const FLAGS: c_ulonglong = 0b11;
 
 fn get(name: &Text, function: Out<*const c_void>, version: c_int, flags: c_ulonglong) -> Outcome<Status> {
@@ -80,7 +80,7 @@ driver_api! {
     }
 
     12000 cuGetProcAddress: fn cuGetProcAddress_v2(name: Text, function: Out<*const c_void>, version: c_int, flags: c_ulonglong, status: Out<c_uint>) {
-        // That there is no such function is told by the status and a null address, not by the result.
+        // The status and a null address report a missing function, not the result.
         let found = get(&name, function, version, flags)?;
         status.set_if_asked(found as c_uint);
         Ok(())
@@ -99,8 +99,8 @@ driver_api! {
     }
 }
 
-/// Declares the symbols of signatures that newer ones replaced: 32-bit sizes and addresses, fewer arguments, other
-/// flags. The driver still has them; a program that binds them today does so by mistake, so here they always fail.
+/// Declares the symbols of replaced signatures: 32-bit sizes and addresses, fewer arguments, other flags. The driver
+/// still has them. A program that binds them today does so by mistake, so here they always fail.
 macro_rules! old_abi {
     ($($symbol:ident)*) => {
         $(

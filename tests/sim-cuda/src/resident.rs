@@ -1,4 +1,4 @@
-//! The kernel that stays and copies as it is told: what `common-cuda/kernels/resident.cu` does, group by group.
+//! The resident kernel that copies on command: it does what `common-cuda/kernels/resident.cu` does, group by group.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub(crate) struct Argument {
     number: u32,
 }
 
-/// A launch that has not ended.
+/// A launch in progress.
 pub(crate) struct Resident {
     argument: Argument,
     memory: Memory,
@@ -27,7 +27,7 @@ pub(crate) struct Resident {
     lines: usize,
     reports: usize,
     begins: Instant,
-    /// Once it has begun: when, when it last had something to do, and the numbers of the last commands.
+    /// After its start: the start time, the time of its last command, and the numbers of the last commands.
     begun: Option<(Instant, Instant)>,
     last: [u32; GROUPS],
 }
@@ -44,7 +44,7 @@ impl Resident {
         unsafe { AtomicU32::from_ptr(at as *mut u32) }
     }
 
-    /// The numbers in a group's line, which are the same once a command is whole.
+    /// The two numbers in a group's line. They are equal if the command is complete.
     fn numbers(&self, group: usize) -> (u32, u32) {
         let number = |part: usize| Self::word(self.lines + LINE * group + 16 * part + 12).load(Ordering::Acquire);
         (number(0), number(1))
@@ -99,7 +99,7 @@ impl Work for Resident {
             }
             return false;
         }
-        // A lease may end in the midst of commands.
+        // A lease may end between commands.
         let over = self.is_over();
         for group in 0..GROUPS {
             if over && group % 2 == 0 {

@@ -1,10 +1,10 @@
-//! When work runs: late, and in any order that streams and events allow.
+//! When work runs: late, and in any order that streams and events permit.
 //!
-//! A queue is a stream's work in the order of its submission. Only a queue's first piece of work may run; of all that
-//! may run and are due, a random one does, one step at a time, so that long copies of two streams interleave. The
-//! legacy default stream's queue and the blocking ones of its context wait for each other's earlier work.
+//! A queue holds a stream's work in the order of its submission. Only the first piece of each queue may run. Among the
+//! pieces that may run and are due, a random one runs for one step, so that long copies of two streams interleave. The
+//! legacy default stream's queue and the blocking queues of its context wait for each other's earlier work.
 //!
-//! One thread runs work; a thread that waits for work helps. Steps run with the lock released.
+//! One thread runs work. A thread that waits for work helps. Steps run without the lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::thread;
@@ -16,7 +16,7 @@ use crate::driver::AfterInit;
 use crate::error::{Error, Outcome};
 use crate::settings::Settings;
 
-/// The pause between looks at a condition outside this process.
+/// The interval between checks of a condition outside of this process.
 const OUTSIDE_POLL: Duration = Duration::from_micros(50);
 
 pub(crate) type QueueId = u64;
@@ -28,15 +28,15 @@ pub(crate) trait Work: Send {
         true
     }
 
-    /// Checks whether its condition can become true without any work of this process.
+    /// Checks whether its condition can become true without work of this process.
     fn waits_outside(&self) -> bool {
         false
     }
 
-    /// Does a part of it; true once all is done.
+    /// Does a part of the work. Returns true when all is done.
     fn step(&mut self) -> bool;
 
-    /// Its context ended before it ran: nothing may wait for it any longer.
+    /// Handles the end of its context before it ran: nothing may wait for it any longer.
     fn abandon(&mut self) {}
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum QueueKind {
 }
 
 struct Entry {
-    /// Position among all work ever submitted.
+    /// The position among all work ever submitted.
     sequence: u64,
     due: Instant,
     /// `None` while a step of it runs.
@@ -60,7 +60,7 @@ struct Queue {
     context: u64,
     kind: QueueKind,
     entries: VecDeque<Entry>,
-    /// Goes as soon as it is empty.
+    /// Removed as soon as it is empty.
     closed: bool,
 }
 
@@ -83,10 +83,10 @@ pub(crate) static SCHEDULER: AfterInit<Scheduler> = AfterInit::new(|| {
     Scheduler::new(settings.delay, settings.seed)
 });
 
-/// The result of a look for work.
+/// The result of a search for work.
 enum Look {
     Ran,
-    /// Nothing can run before then, or before something changes.
+    /// Nothing can run before this time, or before something changes.
     Nothing(Option<Instant>),
 }
 
@@ -104,7 +104,7 @@ impl Scheduler {
         id
     }
 
-    /// Lets the queue go once its work is done.
+    /// Removes the queue after its work is done.
     pub(crate) fn close(&self, id: QueueId) {
         let mut queues = self.queues.lock();
         if let Some(queue) = queues.queues.get_mut(&id) {
@@ -116,7 +116,7 @@ impl Scheduler {
     }
 
     /// # Errors
-    /// The queue's context has ended, or no thread can be had.
+    /// The queue's context is destroyed, or no thread can be created.
     pub(crate) fn submit(&'static self, id: QueueId, work: Box<dyn Work>) -> Outcome {
         let mut queues = self.queues.lock();
         if !queues.has_thread {
@@ -140,30 +140,30 @@ impl Scheduler {
         queues.is_done(id, queues.sequence)
     }
 
-    /// Waits until all work that `id` has now or must wait for is done.
+    /// Waits until all present work of `id`, and all work that it must wait for, is done.
     pub(crate) fn wait_queue(&self, id: QueueId) {
         let upto = self.queues.lock().sequence;
         self.wait(|queues| queues.is_done(id, upto));
     }
 
-    /// Waits until all work that the context has now is done.
+    /// Waits until all present work of the context is done.
     pub(crate) fn wait_context(&self, context: u64) {
         let upto = self.queues.lock().sequence;
         self.wait(|queues| queues.of_context(context).all(|(_, queue)| queue.is_done(upto)));
     }
 
-    /// Waits until all work that there is now is done.
+    /// Waits until all present work is done.
     pub(crate) fn wait_all(&self) {
         let upto = self.queues.lock().sequence;
         self.wait(|queues| queues.queues.values().all(|queue| queue.is_done(upto)));
     }
 
-    /// Waits until `done`, which some work makes true.
+    /// Waits until `done` returns true, which some work will cause.
     pub(crate) fn wait_until(&self, done: impl Fn() -> bool) {
         self.wait(|_| done());
     }
 
-    /// Forgets the context's queues and the work in them, once the steps that run are over.
+    /// Removes the context's queues and the work in them, after the running steps end.
     pub(crate) fn drop_context(&self, context: u64) {
         let mut queues = self.queues.lock();
         let mut abandoned = Vec::new();
@@ -184,7 +184,7 @@ impl Scheduler {
         self.changed.notify_all();
     }
 
-    /// Waits until `done`, which another process makes true.
+    /// Waits until `done` returns true, which another process will cause.
     pub(crate) fn wait_outside(&self, done: impl Fn() -> bool) {
         let mut queues = self.queues.lock();
         while !done() {
@@ -208,7 +208,7 @@ impl Scheduler {
         }
     }
 
-    /// Does a step of some work, or else waits until there may be one to do.
+    /// Does a step of some work, or waits until there may be one.
     fn look(&self, queues: &mut MutexGuard<'_, Queues>) {
         match self.run_one(queues) {
             Look::Ran => {}
@@ -236,15 +236,15 @@ impl Scheduler {
                 queues.queues.remove(&id);
             }
         }
-        // The work may hold the last use of memory. Drop it with the lock released.
+        // The work may hold the last reference to memory. Drop it without the lock.
         MutexGuard::unlocked(queues, move || drop(work));
-        // The thread that ran this step may be done waiting, so that another must run the next step.
+        // The thread that ran this step may stop waiting, so another thread must run the next step.
         self.changed.notify_all();
         Look::Ran
     }
 }
 
-/// Work that is none.
+/// Work that does nothing.
 struct Nothing;
 
 impl Work for Nothing {
@@ -258,7 +258,7 @@ trait ExtractWaiting {
 }
 
 impl ExtractWaiting for VecDeque<Entry> {
-    /// Takes out all work of which no step runs.
+    /// Removes all work without a running step.
     fn extract_waiting(&mut self) -> Vec<Box<dyn Work>> {
         let running = if self.front().is_some_and(|entry| entry.work.is_none()) { self.pop_front() } else { None };
         let waiting = self.drain(..).filter_map(|entry| entry.work).collect();
@@ -283,7 +283,7 @@ impl Queues {
         self.queues.get(&id).is_none_or(|queue| queue.is_done(upto) && self.may_follow(id, queue, upto))
     }
 
-    /// Checks whether nothing before `sequence` is left in the other queues that this one is ordered with.
+    /// Checks whether the other queues that this one is ordered with have no work before `sequence`.
     fn may_follow(&self, id: QueueId, queue: &Queue, sequence: u64) -> bool {
         let ordered = |other: QueueKind| match queue.kind {
             QueueKind::Legacy => other == QueueKind::Blocking,
@@ -295,7 +295,7 @@ impl Queues {
             .all(|(_, queue)| queue.is_done(sequence))
     }
 
-    /// Takes out some work that may run and is due, or says when to look again.
+    /// Takes some work that may run and is due, or returns when to check again.
     fn pick(&mut self, now: Instant) -> Result<(QueueId, Box<dyn Work>), Option<Instant>> {
         let mut able = Vec::new();
         let mut wake_at: Option<Instant> = None;
@@ -331,7 +331,7 @@ impl Queues {
         (self.next_random() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Xorshift: any sequence that repeats with the seed does.
+    /// Xorshift: the sequence depends only on the seed.
     fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -24,7 +24,7 @@ pub(crate) struct Fault {
 
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Physical numbers of the devices that this process sees, in its order.
+    /// The machine's numbers of the devices that this process sees, in its order.
     pub(crate) visible: Vec<usize>,
     pub(crate) memory: u64,
     pub(crate) delay: Duration,
@@ -37,18 +37,18 @@ pub(crate) struct Settings {
     pub(crate) stats: Option<PathBuf>,
 }
 
-/// The ways in which other devices of the machine may reach device memory.
+/// How NICs can access device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Direct {
-    /// Memory of `cuMemAlloc` can be reached as host memory can.
+    /// NICs can access memory of `cuMemAlloc` like host memory.
     pub(crate) peer_memory: bool,
-    /// `cuMemGetHandleForAddressRange` gives a descriptor.
+    /// `cuMemGetHandleForAddressRange` returns a descriptor.
     pub(crate) dma_buf: bool,
-    /// It can be mapped, if the driver's version is one that lets it be.
+    /// The descriptor can be mapped, if the driver's version permits it.
     pub(crate) mmap: bool,
-    /// gdrcopy's device is there.
+    /// gdrcopy's device exists.
     pub(crate) gdrdrv: bool,
-    /// `cuFlushGPUDirectRDMAWrites` is not for the host.
+    /// The host cannot call `cuFlushGPUDirectRDMAWrites`.
     pub(crate) unseen: bool,
 }
 
@@ -83,7 +83,7 @@ impl Settings {
         SETTINGS.get_or_init(Settings::read)
     }
 
-    /// A value that does not parse is as good as none: a driver has no way to say so.
+    /// Ignores values that do not parse, because a driver cannot report them.
     fn read() -> Settings {
         let count = number("SIM_CUDA_DEVICES").unwrap_or(2);
         Settings {
@@ -124,7 +124,7 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// As the driver reads it: the list ends at the first number that is no device.
+/// As in the driver, the list ends at the first invalid number.
 fn visible(list: &str, count: usize) -> Vec<usize> {
     list.split(',').map_while(|item| item.trim().parse().ok().filter(|number| *number < count)).collect()
 }

@@ -1,4 +1,4 @@
-//! Types for pools and virtual memory management: locations of memory, and descriptors that stand for it.
+//! Types for pools and virtual memory management: memory locations and descriptors.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -25,7 +25,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// The device that it names.
+    /// Returns the device of the location.
     pub(crate) fn device(self) -> Outcome<c_int> {
         if self.kind != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int {
             return Err(Error::INVALID_VALUE);
@@ -49,7 +49,7 @@ pub(crate) struct AccessOf {
 
 const _: () = assert!(size_of::<AccessOf>() == size_of::<cudarc::driver::sys::CUmemAccessDesc_st>());
 
-/// Devices' access to memory, as the last `cuMemSetAccess` or `cuMemPoolSetAccess` set it; flags as there.
+/// The access of devices to memory, as last set by `cuMemSetAccess` or `cuMemPoolSetAccess`, with their flags.
 #[derive(Default)]
 pub(crate) struct Accesses(Mutex<Vec<(c_int, c_uint)>>);
 
@@ -64,7 +64,7 @@ impl Accesses {
         self.0.lock().iter().find(|(known, _)| *known == device).map(|(_, flags)| *flags)
     }
 
-    /// Checks whether any device may do anything.
+    /// Checks whether any device has access.
     pub(crate) fn any(&self) -> bool {
         self.0.lock().iter().any(|(_, flags)| *flags != 0)
     }
@@ -81,7 +81,7 @@ pub(crate) fn descriptor(handle: usize) -> Outcome<OwnedFd> {
     borrowed.try_clone_to_owned().map_err(|_| Error::INVALID_VALUE)
 }
 
-/// Hands a descriptor of `file` out.
+/// Returns a descriptor of `file` to the caller.
 pub(crate) fn hand_out(file: BorrowedFd<'_>, into: Out<c_int>) -> Outcome {
     if into.is_null() {
         return Err(Error::INVALID_VALUE);

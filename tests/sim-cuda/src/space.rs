@@ -1,4 +1,4 @@
-//! The addresses that the driver knows, and the memory there.
+//! The addresses that the driver knows, and their memory.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -39,40 +39,40 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Checks whether a CPU may touch it.
+    /// Checks whether a CPU may access it.
     pub(crate) fn is_host(self) -> bool {
         matches!(self, Kind::HostAllocated | Kind::HostRegistered)
     }
 }
 
-/// A range that one call made and one call frees.
+/// A range that one call creates and one call frees.
 pub(crate) struct Range {
     pub(crate) base: Address,
     pub(crate) len: usize,
     pub(crate) kind: Kind,
     pub(crate) device: c_int,
-    /// `None` for memory of pools and of `cuMemMap`, for which the driver names none.
+    /// `None` for memory of pools and of `cuMemMap`, for which the driver reports no context.
     pub(crate) context: Option<Arc<Context>>,
-    /// Never given out twice.
+    /// Never reused.
     pub(crate) id: u64,
-    /// The address of the byte at `base` for the copy functions.
+    /// The address of the byte at `base`, for the copy functions.
     pub(crate) alias: usize,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub(crate) synchronous: AtomicBool,
-    /// Of `cuMemMap` only.
+    /// Only for `cuMemMap`.
     pub(crate) mapping: Option<Mapped>,
     pub(crate) backing: Backing,
 }
 
-/// The part of a range that `cuMemMap` and `cuMemSetAccess` add.
+/// The part of a range's state that `cuMemMap` and `cuMemSetAccess` set.
 pub(crate) struct Mapped {
     pub(crate) physical: Arc<Physical>,
-    /// The reservation of the addresses: its beginning and length.
+    /// The reservation of the addresses: its first address and length.
     pub(crate) reserved: (Address, usize),
     pub(crate) access: Accesses,
 }
 
-/// Keeps a range's memory. It is dropped with the last use of the range, work in flight included.
+/// Keeps a range's memory alive. It is dropped with the last user of the range, including work in flight.
 #[derive(Default)]
 pub(crate) struct Backing {
     /// The addresses that the user knows.
@@ -80,10 +80,10 @@ pub(crate) struct Backing {
     /// The mapping for the copy functions, of a separate file.
     pub(crate) _data: Option<Mapping>,
     pub(crate) piece: Option<Arc<Piece>>,
-    /// A file of its own, which begins with it, where dma-bufs can be mapped: there is no piece then.
+    /// A separate file, which begins with the memory, if dma-bufs can be mapped. There is no piece then.
     pub(crate) file: Option<OwnedFd>,
     pub(crate) _charge: Option<Charge>,
-    /// Of memory of pools only.
+    /// Only for memory of pools.
     pub(crate) _pool: Option<InPool>,
     pub(crate) _import: Option<Importing>,
 }
@@ -93,13 +93,13 @@ impl Range {
         self.base + self.len
     }
 
-    /// Checks whether copies may touch it.
+    /// Checks whether copies may access it.
     pub(crate) fn is_accessible(&self) -> bool {
         self.mapping.as_ref().is_none_or(|mapping| mapping.access.any())
     }
 
-    /// Checks whether a device may write to it. It may write to another's pool or mapped memory only if it was granted
-    /// access. Peer access between the two does not count.
+    /// Checks whether a device may write to it. Writing to another device's pool or mapped memory requires granted
+    /// access. Peer access between the two devices does not suffice.
     pub(crate) fn is_writable_by(&self, device: c_int) -> Outcome<bool> {
         if let Some(mapping) = &self.mapping {
             return Ok(mapping.access.get(device) == Some(READ_WRITE));
@@ -110,13 +110,14 @@ impl Range {
         }
     }
 
-    /// Ends the process if memory is freed that another has imported and not freed, which the documentation forbids: a real
-    /// driver gives it to the pool's next allocation, and what is written through the import lands there.
+    /// Ends the process if memory is freed that another process has imported and not freed, which the documentation
+    /// forbids. A real driver would give it to the pool's next allocation, which writes through the import would
+    /// corrupt.
     pub(crate) fn check_free(&self) {
         let Some(piece) = self.backing.piece.as_ref().filter(|piece| piece.store().is_some()) else { return };
         let [count, last] = piece.shared();
         let (count, last) = (count.load(Ordering::SeqCst), last.load(Ordering::SeqCst));
-        // A process that has ended has freed its import. A zombie has no maps.
+        // A process that has ended has released its imports. A zombie has no mappings.
         let lives = || std::fs::read(format!("/proc/{last}/maps")).is_ok_and(|maps| !maps.is_empty());
         if count > 0 && lives() {
             eprintln!(
@@ -141,7 +142,7 @@ pub(crate) struct Extent {
     pub(crate) len: usize,
 }
 
-/// All ranges; they do not overlap.
+/// All ranges. They do not overlap.
 #[derive(Default)]
 pub(crate) struct AddressSpace {
     ranges: BTreeMap<Address, Arc<Range>>,
@@ -158,12 +159,12 @@ impl AddressSpace {
         range
     }
 
-    /// The range that holds `address`.
+    /// Returns the range that contains `address`.
     pub(crate) fn find(&self, address: Address) -> Option<&Arc<Range>> {
         self.ranges.range(..=address).next_back().map(|(_, range)| range).filter(|range| address < range.end())
     }
 
-    /// The ranges that have a byte in common with `len` bytes at `base`.
+    /// Returns the ranges that overlap `len` bytes at `base`.
     pub(crate) fn overlapping(&self, base: Address, len: usize) -> Vec<Arc<Range>> {
         let before = self.ranges.range(..base.saturating_add(len)).rev();
         before.map(|(_, range)| range.clone()).take_while(|range| range.end() > base).collect()
@@ -174,7 +175,7 @@ impl AddressSpace {
         self.overlapping(base, len).last().map(|range| range.kind)
     }
 
-    /// The reservation that holds `address`: beginning and length.
+    /// Returns the reservation that contains `address`: first address and length.
     pub(crate) fn reservation(&self, address: Address) -> Option<(Address, usize)> {
         let (base, mapping) = self.reservations.range(..=address).next_back()?;
         (address - base < mapping.len()).then_some((*base, mapping.len()))
@@ -184,7 +185,7 @@ impl AddressSpace {
         self.ranges.remove(&base)
     }
 
-    /// Removes what belongs to a context that ends.
+    /// Removes the ranges of a destroyed context.
     pub(crate) fn remove_of_context(&mut self, id: u64) -> Vec<Arc<Range>> {
         let belongs = |range: &Arc<Range>| range.context.as_ref().is_some_and(|context| context.id == id);
         let removed = self.ranges.values().filter(|range| belongs(range)).cloned().collect();
@@ -192,10 +193,11 @@ impl AddressSpace {
         removed
     }
 
-    /// The parts of ranges that make up `len` bytes at `address`; None if the driver does not know its first byte.
+    /// Returns the parts of ranges that form `len` bytes at `address`, or `None` if the driver does not know the first
+    /// byte.
     ///
     /// # Errors
-    /// It begins in a known range and ends outside, or a part of it has no access rights.
+    /// The bytes begin in a known range and end outside, or some of them have no access rights.
     pub(crate) fn extents(&self, address: Address, len: usize) -> Outcome<Option<Vec<Extent>>> {
         let mut extents = Vec::new();
         let (mut at, mut left) = (address, len);
@@ -214,7 +216,7 @@ impl AddressSpace {
         Ok(Some(extents))
     }
 
-    /// Bytes of all ranges.
+    /// Returns the bytes of all ranges.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.ranges.values().map(|range| range.len as u64).sum()
     }

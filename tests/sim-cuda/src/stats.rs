@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use crate::space::SPACE;
 use crate::stream::STREAMS;
 
-/// Calls of each function, all versions together.
+/// Returns the calls of each function, all versions together.
 fn counts() -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for row in rows() {
@@ -52,7 +52,7 @@ extern "C" fn simCudaLiveStreams() -> u64 {
     STREAMS.get().map_or(0, |streams| streams.lock().len() as u64)
 }
 
-/// Run by the loader when the process exits: the library stays loaded until then.
+/// The loader calls it when the process exits. The library stays loaded until then.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = write_file;
@@ -64,7 +64,7 @@ extern "C" fn write_file() {
     }
     let mut counts = counts();
     counts.retain(|_, count| *count > 0);
-    // An executable that links the rlib comes here too, never having called any of these functions.
+    // This also runs in an executable that links the rlib and never called any of these functions.
     if counts.is_empty() {
         return;
     }

@@ -1,8 +1,8 @@
-//! Storage of simulated memory: sparse nameless files, of which each allocation is a piece.
+//! Storage of simulated memory: sparse nameless files, divided into pieces for allocations.
 //!
-//! A piece is never given out twice, so that a mapping which outlives its allocation (a stale cached import, say) sees
-//! zeroes and never, by luck, the memory of the next allocation. The page before a piece holds its identity, by which
-//! another process that was told of the piece finds out whether it still exists.
+//! A piece is never reused. So a mapping that outlives its allocation (for example a stale cached import) sees zeroes,
+//! and never the memory of the next allocation. The page before a piece holds its identity, by which another process
+//! detects whether the piece still exists.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
@@ -16,18 +16,18 @@ use crate::driver::{fresh_id, random_id};
 use crate::error::{Error, Outcome};
 
 pub(crate) const PAGE: usize = 4096;
-/// Size of the sparse file: far more than all pieces ever given out.
+/// The size of the sparse file, far more than all pieces together.
 const FILE_BYTES: u64 = 1 << 46;
 
 pub(crate) fn round_up(len: usize, to: usize) -> Outcome<usize> {
     len.checked_next_multiple_of(to).ok_or(Error::OUT_OF_MEMORY)
 }
 
-/// A sparse file. Its first page says what it is.
+/// A sparse file. Its first page describes it.
 pub(crate) struct Store {
     file: OwnedFd,
     purpose: Purpose,
-    /// Tells this file from any other, of any process, ever.
+    /// Distinguishes this file from all others, of any process.
     cookie: u64,
     next: AtomicU64,
 }
@@ -43,7 +43,7 @@ pub(crate) enum Purpose {
     Physical = 3,
 }
 
-/// The first page of a file, in this order, each field as 8 bytes.
+/// The first page of a file. Each field has 8 bytes, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Description {
     pub(crate) purpose: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// Reads it from a descriptor that somebody passed.
+    /// Reads it from a passed descriptor.
     pub(crate) fn read(file: BorrowedFd<'_>) -> Outcome<Description> {
         let [magic, purpose, cookie, device] = read_words(file, 0)?;
         if magic == MAGIC { Ok(Description { purpose, cookie, device }) } else { Err(Error::INVALID_VALUE) }
@@ -74,7 +74,7 @@ fn read_words<const N: usize>(file: BorrowedFd<'_>, offset: u64) -> Outcome<[u64
     Ok(words)
 }
 
-/// The name by which another process finds a piece in the file.
+/// Identifies a piece in the file for another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct PieceName {
@@ -84,7 +84,8 @@ pub(crate) struct PieceName {
     pub(crate) id: u64,
 }
 
-/// Identity of a piece, in the page before it, zeroes once the piece is gone; and room for words that its users share.
+/// The identity of a piece, in the page before it; zeroes after the piece is freed. The page also has words that the
+/// piece's users share.
 #[repr(C)]
 struct Header {
     cookie: AtomicU64,
@@ -110,7 +111,7 @@ impl Store {
         self.file.as_fd()
     }
 
-    /// A fresh piece of at least `len` bytes, all zero.
+    /// Returns a new piece of at least `len` bytes, all zero.
     pub(crate) fn piece(self: &Arc<Self>, len: usize) -> Outcome<Piece> {
         let len = round_up(len, PAGE)?;
         let whole = (len + PAGE) as u64;
@@ -139,13 +140,13 @@ impl Piece {
     /// Maps the piece `name` of another process's file.
     ///
     /// # Errors
-    /// There is no such piece, or no longer.
+    /// The piece does not exist, or no longer exists.
     pub(crate) fn import(file: BorrowedFd<'_>, name: PieceName) -> Outcome<Piece> {
         let piece = Piece::import_unchecked(file, name)?;
         if piece.is_alive() { Ok(piece) } else { Err(Error::INVALID_VALUE) }
     }
 
-    /// As [`Piece::import`], for a piece that may be gone: it reads as zeroes then.
+    /// As [`Piece::import`], for a piece that may be freed: it reads as zeroes then.
     pub(crate) fn import_unchecked(file: BorrowedFd<'_>, name: PieceName) -> Outcome<Piece> {
         let len = usize::try_from(name.len).map_err(|_| Error::INVALID_VALUE)?;
         let whole = len.checked_add(PAGE).ok_or(Error::INVALID_VALUE)?;
@@ -166,7 +167,7 @@ impl Piece {
         Piece::import(file, PieceName { cookie, offset: PAGE as u64, len, id })
     }
 
-    /// Checks whether the process that made it still has it.
+    /// Checks whether the owner still has it.
     pub(crate) fn is_alive(&self) -> bool {
         let header = self.header();
         header.id.load(Ordering::Acquire) == self.name.id && header.cookie.load(Ordering::Relaxed) == self.name.cookie
@@ -176,7 +177,7 @@ impl Piece {
         self.name
     }
 
-    /// The file that it is a piece of, in the process that made it.
+    /// Returns its file, in the owner's process.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         self.owner.as_ref()
     }
@@ -195,7 +196,7 @@ impl Piece {
         self.map.address + PAGE
     }
 
-    /// Another mapping of its bytes, readable and writable. Only in the process that made it.
+    /// Creates another mapping of its bytes, readable and writable. Only in the owner's process.
     pub(crate) fn mapped_again(&self) -> Outcome<Mapping> {
         let store = self.owner.as_ref().ok_or(Error::INVALID_VALUE)?;
         Mapping::of_file(store.file(), self.name.offset + PAGE as u64, self.len())
@@ -212,7 +213,7 @@ impl Drop for Piece {
         // The file of physical memory goes with its last mapping or descriptor.
         if let Some(store) = self.owner.as_ref().filter(|store| store.purpose != Purpose::Physical) {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // A failure keeps pages that are out of reach; the process has no way to do better.
+            // After a failure the pages stay allocated but out of reach. The process cannot do better.
             let _ = fallocate(&store.file, flags, self.name.offset, self.map.len as u64);
         }
     }
@@ -233,7 +234,7 @@ impl Mapping {
         Ok(Mapping { address: address.map_err(|_| Error::OUT_OF_MEMORY)? as usize, len })
     }
 
-    /// Memory in a new file, from whose beginning on it lies.
+    /// Creates memory that begins at the start of a new file.
     pub(crate) fn with_file(len: usize) -> Outcome<(OwnedFd, Mapping)> {
         let len = round_up(len, PAGE)?;
         let file = memfd_create("sim-cuda-dma-buf", MemfdFlags::CLOEXEC).map_err(|_| Error::OPERATING_SYSTEM)?;
@@ -242,12 +243,12 @@ impl Mapping {
         Ok((file, mapping))
     }
 
-    /// Addresses without access, aligned to a power of two.
+    /// Reserves addresses without access, aligned to a power of two.
     pub(crate) fn reserved(len: usize, align: usize) -> Outcome<Mapping> {
         Mapping::anonymous(len, align, ProtFlags::empty())
     }
 
-    /// Memory of this process, all zero.
+    /// Creates zeroed memory of this process.
     pub(crate) fn accessible(len: usize) -> Outcome<Mapping> {
         Mapping::anonymous(len, PAGE, ProtFlags::READ | ProtFlags::WRITE)
     }

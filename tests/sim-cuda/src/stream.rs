@@ -23,9 +23,9 @@ const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-/// Free device memory that a new stream needs.
+/// The free device memory that a new stream needs.
 const MEMORY: u64 = 4096;
-/// Priorities go from 0 down to this.
+/// The lowest priority. The default is 0.
 pub(crate) const GREATEST_PRIORITY: c_int = -5;
 
 pub(crate) struct Stream {
@@ -33,7 +33,7 @@ pub(crate) struct Stream {
     pub(crate) queue: QueueId,
     flags: c_uint,
     priority: c_int,
-    /// The capture that it is in.
+    /// The capture of the stream.
     pub(crate) capture: Mutex<Option<Arc<Sequence>>>,
 }
 
@@ -55,21 +55,21 @@ impl Stream {
         Ok(Stream::new(context, queue, flags, priority.clamp(GREATEST_PRIORITY, 0)))
     }
 
-    /// Creates a stream for the application, unless device memory is used up.
+    /// Creates a stream for the application, unless device memory is exhausted.
     fn create_handle(flags: c_uint, priority: c_int) -> Outcome<usize> {
         device::get(current()?.device)?.charge(MEMORY)?;
         let stream = Stream::create(flags, priority)?;
         Ok(STREAMS.get()?.lock().insert(Arc::new(stream)))
     }
 
-    /// The current context's legacy default stream.
+    /// Returns the current context's legacy default stream.
     pub(crate) fn legacy() -> Outcome<Arc<Stream>> {
         let context = current()?;
         let queue = context.legacy_queue;
         Ok(Arc::new(Stream::new(context, queue, 0, 0)))
     }
 
-    /// The calling thread's default stream in the current context.
+    /// Returns the calling thread's default stream in the current context.
     fn per_thread() -> Outcome<Arc<Stream>> {
         thread_local! {
             static STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
@@ -91,10 +91,10 @@ impl Stream {
         self.flags & NON_BLOCKING == 0
     }
 
-    /// The capture that it is in; work must not run then.
+    /// Returns its capture, during which work must not run.
     ///
     /// # Errors
-    /// The capture is invalid, or what is about to be done makes one invalid.
+    /// The capture is invalid, or the present call invalidates one.
     pub(crate) fn capture_for_work(&self) -> Outcome<Option<Arc<Sequence>>> {
         if self.is_legacy() {
             capture::legacy_use(self.context.id)?;
@@ -106,8 +106,7 @@ impl Stream {
         Ok(capture)
     }
 
-    /// Checks whether work that is about to be submitted is captured, and so must not run; as
-    /// [`capture_for_work`](Self::capture_for_work).
+    /// Checks whether new work is captured and so must not run; as [`capture_for_work`](Self::capture_for_work).
     pub(crate) fn captures_work(&self) -> Outcome<bool> {
         let capture = self.capture_for_work()?;
         if let Some(sequence) = &capture {
@@ -116,7 +115,7 @@ impl Stream {
         Ok(capture.is_some())
     }
 
-    /// Adds work after all that is in the stream; captured work goes nowhere.
+    /// Adds work after all work in the stream. Captured work is discarded.
     pub(crate) fn submit(&self, work: Box<dyn Work>) -> Outcome {
         if self.captures_work()? { Ok(()) } else { SCHEDULER.get()?.submit(self.queue, work) }
     }
@@ -127,7 +126,7 @@ impl Stream {
         Ok(())
     }
 
-    /// To be called before its state is asked for.
+    /// Called before its state is queried.
     fn check_query(&self) -> Outcome {
         if self.is_legacy() {
             capture::legacy_use(self.context.id)?;
@@ -139,7 +138,7 @@ impl Stream {
     }
 }
 
-/// The stream that a handle names.
+/// Returns the stream of a handle.
 pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
     match handle {
         NULL | LEGACY => Stream::legacy(),
@@ -152,7 +151,7 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
     }
 }
 
-/// An error, or the end of the process, if a stream's context is gone.
+/// Fails, or ends the process, if a stream's context is destroyed.
 fn check_context(context: &Context, handle: usize) -> Outcome {
     match context.state()? {
         ContextState::Alive => Ok(()),

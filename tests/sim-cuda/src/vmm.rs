@@ -1,4 +1,4 @@
-//! Physical memory and addresses apart from each other: `cuMemCreate`, `cuMemAddressReserve`, `cuMemMap`.
+//! Physical memory and addresses as separate objects: `cuMemCreate`, `cuMemAddressReserve`, `cuMemMap`.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -20,7 +20,7 @@ use crate::store::{Description, Mapping, PAGE, Piece, Purpose, Store};
 /// The granularity of sizes and addresses.
 const GRANULARITY: usize = 2 << 20;
 
-/// The memory of each handle, and how many times the handle was given out. Handles are not reused.
+/// The memory of each handle, and its number of references. Handles are not reused.
 #[derive(Default)]
 struct Physicals {
     known: BTreeMap<usize, (Arc<Physical>, usize)>,
@@ -36,7 +36,7 @@ impl Physicals {
         self.known.get(&handle).map(|known| known.0.clone()).ok_or(Error::INVALID_VALUE)
     }
 
-    /// Gives its handle out once more.
+    /// Returns its handle with one more reference.
     fn retain(&mut self, physical: Arc<Physical>) -> usize {
         let handle = physical.handle;
         self.known.entry(handle).or_insert((physical, 0)).1 += 1;
@@ -145,7 +145,7 @@ fn map(address: Address, len: usize, offset: usize, handle: usize, flags: u64) -
     Ok(())
 }
 
-/// The mappings that make up exactly `len` bytes at `address`, gaps allowed where `gaps`.
+/// Returns the mappings that form exactly `len` bytes at `address`, with gaps if `gaps`.
 fn mappings(address: Address, len: usize, gaps: bool) -> Outcome<Vec<Arc<Range>>> {
     let ranges = SPACE.get()?.read().overlapping(address, len);
     let inside = |range: &Arc<Range>| {

@@ -1,5 +1,5 @@
-//! Packing of irregular blocks from a device: where they lie close together, one copy of all that lies between the
-//! first and the last is cheaper than one driver call for each.
+//! Packing of irregular blocks from a device. If blocks are close together, one copy of the range from the first to the
+//! last is cheaper than one driver call for each.
 
 use std::ops::Range;
 
@@ -9,18 +9,17 @@ use super::copier::Copier;
 use super::plan::Copy;
 use crate::convertor::loops::move_short;
 
-/// Bytes that a copy to ordinary host memory moves in the time that one driver call takes: 1.5 us at 16 GB/s, as
-/// measured on an H200.
+/// The bytes that a copy to pageable host memory moves in the time of one driver call: 1.5 us at 16 GB/s on an H200.
 const WORTH_A_CALL: u64 = 24 << 10;
 
-/// Most host memory for the bytes between the first and the last block.
+/// The limit of host memory for the range from the first to the last block.
 const SCRATCH: u64 = 4 << 20;
 
-/// Copies that are done as one, or a single one.
+/// Copies that are made as one, or a single copy.
 #[derive(Debug, PartialEq, Eq)]
 struct Cluster {
     copies: Range<usize>,
-    /// The range that holds all of their bytes.
+    /// The range of all of their bytes.
     low: i64,
     high: i64,
 }
@@ -35,7 +34,7 @@ impl Cluster {
     }
 }
 
-/// Groups copies that follow each other wherever the bytes that are copied in vain cost less than the calls saved.
+/// Groups consecutive copies where the unneeded bytes between them cost less than the saved calls.
 fn clusters(copies: &[Copy]) -> Vec<Cluster> {
     let mut clusters: Vec<Cluster> = Vec::new();
     let mut open = false;
@@ -56,11 +55,10 @@ fn clusters(copies: &[Copy]) -> Vec<Cluster> {
     clusters
 }
 
-/// Packs by `copies`, which the completion ends; it is done already where the CPU has had to sort out the bytes.
-///
+/// Packs by `copies`. The completion ends them; it is already done if the CPU had to extract the blocks.
 /// # Safety
-/// As [`Copier::pack`] for every copy, until the completion is done; the bytes between the first and the last block of
-/// any stretch may be read.
+/// As [`Copier::pack`] for every copy, until the completion is done. The bytes between the first and the last block of
+/// any cluster may be read.
 pub(super) unsafe fn pack(
     copier: &Copier<'_>,
     copies: &[Copy],
@@ -106,7 +104,7 @@ pub(super) unsafe fn pack(
 struct Round<'p> {
     batch: CopyBatch,
     used: usize,
-    /// Each cluster and where in the scratch it is.
+    /// Each cluster and its offset in the scratch memory.
     landed: Vec<(&'p Cluster, usize)>,
 }
 
@@ -114,7 +112,7 @@ impl Round<'_> {
     /// Waits for the copies and puts the blocks where they belong.
     ///
     /// # Safety
-    /// The packed side is valid for every copy, `scratch` for what has landed.
+    /// The packed side is valid for every copy, and `scratch` for the copied bytes.
     unsafe fn sort_out(self, copier: &Copier<'_>, copies: &[Copy], scratch: *mut u8) -> Result<(), DeviceError> {
         self.batch.finish()?.wait()?;
         for (cluster, start) in self.landed {

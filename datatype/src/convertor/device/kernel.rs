@@ -1,4 +1,4 @@
-//! Packing by a kernel, where copy engines would take a call for each block, or be slow at short rows.
+//! Packing by a kernel, if copy engines would need a call for each block or be slow with short rows.
 
 use std::ops::Range;
 
@@ -6,20 +6,20 @@ use cableway_common_cuda::{Completion, DeviceError, Direction, EngineWork, Order
 
 use super::copier::Copier;
 
-/// A convertor's knowledge about its message and the default stream.
+/// The convertor's state for kernels: the message's blocks, and the default stream.
 #[derive(Default)]
 pub(super) struct ByKernel {
-    /// The message's blocks; none before they were looked at, or if no kernel takes them.
+    /// The message's blocks. `None` before they were computed, or if no kernel supports them.
     spread: Option<Spread>,
     looked: bool,
-    /// True once the work is done that the default stream held when the message began. Kernels are launched no earlier:
-    /// a job that waits for that stream looks like one that finds no room on the device.
+    /// True if the work is done that the default stream had when the message began. Kernels are launched only then: a
+    /// job that waits for that stream looks like one without room on the device.
     settled: bool,
 }
 
 impl ByKernel {
-    /// Has a kernel move the packed bytes `range`; none if copy engines are to do so. `order` is what must come first, and
-    /// whether a batch of this convertor has waited for it already.
+    /// Launches a kernel that moves the packed bytes `range`. Returns `None` if copy engines must do it. `order` is the
+    /// work to wait for, and whether a batch of this convertor has waited for it already.
     ///
     /// # Safety
     /// As [`super::DeviceSide::transfer`].
@@ -42,10 +42,10 @@ impl ByKernel {
         if !devices.kernel_packs(copier.location, packed, len as usize, engine_work(spread, len)) {
             return Ok(None);
         }
-        // A caller that orders after nothing before any batch has waited knows that the stream is idle.
+        // A caller that requires no order before any batch has waited knows that the stream is idle.
         self.settled |= order == Order::None && !ordered;
         if !self.settled {
-            // A thread that captures hears of it from the copy engines.
+            // If this thread captures a stream, the copy engines report the error.
             self.settled = devices.ask_default_stream(copier.location).unwrap_or(false);
         }
         if !self.settled {
@@ -74,7 +74,7 @@ fn engine_work(spread: &Spread, len: u64) -> EngineWork {
         }
         Spread::Listed(list, extent) => {
             let rows = len.saturating_mul(list.blocks()).div_ceil(list.size());
-            // Of an element that is repeated often, each block takes a call for all repetitions.
+            // In an element that is repeated often, each block takes one call for all repetitions.
             let calls = if *extent > 0 { rows.min(list.blocks()) } else { rows };
             EngineWork { calls, rows }
         }

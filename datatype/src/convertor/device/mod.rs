@@ -1,4 +1,4 @@
-//! Packing and unpacking by a device's driver, where the CPU may not touch the buffer.
+//! Packing and unpacking by a device's driver, if the CPU must not access the buffer.
 
 mod copier;
 mod gather;
@@ -18,21 +18,21 @@ use super::host;
 use super::message::Message;
 use crate::error::Error;
 
-/// The part of a convertor for a buffer that is on a device, or partly so.
+/// The part of a convertor for a buffer with bytes on a device.
 pub(super) struct DeviceSide {
     devices: Devices,
     place: Place,
     /// True if a batch of this convertor has waited for the default stream.
     ordered: bool,
     kernel: ByKernel,
-    /// For [`gather`]; kept for the next fragment.
+    /// The scratch memory of [`gather`], kept for the next fragment.
     scratch: Vec<u8>,
 }
 
 enum Place {
-    /// All in one allocation.
+    /// The message is in one allocation.
     One(Location),
-    /// In several, perhaps some of them host memory.
+    /// The message is in several allocations, some of them perhaps host memory.
     Several(Segments),
 }
 
@@ -74,8 +74,8 @@ impl DeviceSide {
     /// Moves the packed bytes `range` between the message and `packed`.
     ///
     /// # Safety
-    /// The range lies within the message, whose bytes and those at `packed` are valid, the destination exclusively,
-    /// until the completion is done.
+    /// The range lies within the message. The message's bytes and those at `packed` are valid, the destination
+    /// exclusively, until the completion is done.
     pub(super) unsafe fn transfer<const PACK: bool>(
         &mut self,
         message: &Message<'_>,
@@ -109,7 +109,7 @@ impl DeviceSide {
                     }
                     completion.wait()?;
                     let copier = Copier { devices: &self.devices, location, message, packed };
-                    // The order in which fragments meet devices is not known, so that all wait.
+                    // The order in which fragments use devices is unknown, so all of them wait.
                     let order = Order::AfterDefaultStream;
                     // SAFETY: the caller's promise.
                     completion = unsafe { transfer_by_engines::<PACK>(&copier, part, order, &mut self.scratch) }?;

@@ -6,20 +6,21 @@ use crate::convertor::message::Message;
 use crate::node::Node;
 use crate::walk::{Visitor, nth, walk_node};
 
-/// One driver call: `rows` rows of `width` bytes. A single row's pitches mean nothing.
+/// One driver call: `rows` rows of `width` bytes. The pitches of a single row are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copy {
     /// The offset of the first row from the message's base.
     pub(super) offset: i64,
     pub(super) pitch: u64,
-    /// The position of its first row among the packed bytes of the range.
+    /// The position of its first row in the packed bytes of the range.
     pub(super) packed: u64,
     pub(super) packed_pitch: u64,
     pub(super) width: u64,
     pub(super) rows: u64,
 }
 
-/// The calls for a range, in packing order of their first rows. A regular stretch is one call, however many blocks it
+/// The calls for a range, in packing order of their first rows. A regular part takes one call, however many blocks it
+/// has.
 /// has.
 pub(super) struct Plan {
     pub(super) copies: Vec<Copy>,
@@ -34,7 +35,7 @@ impl Plan {
     }
 
     fn push(&mut self, copy: Copy) {
-        // Blocks that meet where the walk changed from one part of the tree to the next.
+        // Join adjacent blocks at the border between two parts of the tree.
         if let Some(last) = self.copies.last_mut()
             && last.rows == 1
             && copy.rows == 1
@@ -47,7 +48,7 @@ impl Plan {
         self.copies.push(copy);
     }
 
-    /// One call for each block of `body`, over all of its repetitions.
+    /// Adds one call for each block of `body`, over all of its repetitions.
     fn columns(&mut self, offset: i64, count: u64, stride: u64, body: &Node) {
         let mut blocks = Plan { copies: Vec::new(), packed: 0 };
         let _whole = walk_node(body, offset, &mut Flat(&mut blocks));
@@ -57,7 +58,7 @@ impl Plan {
                 self.push(Copy { pitch: stride, packed_pitch: body.size(), rows: count, ..first });
                 continue;
             }
-            // Rows that overlap: data that is sent twice, which no 2-D copy takes.
+            // Overlapping rows: data that is sent twice, which 2-D copies do not support.
             for i in 0..count {
                 let offset = nth(block.offset, i, stride as i64);
                 self.push(Copy { offset, packed: first.packed + i * body.size(), ..first });
@@ -75,7 +76,7 @@ impl Visitor for Plan {
     }
 
     fn repeat(&mut self, offset: i64, count: u64, stride: i64, body: &Node) -> ControlFlow<()> {
-        // Either the body's calls for each repetition, or a call for all repetitions of each of its blocks.
+        // Either the body's calls for each repetition, or for each of its blocks a call for all repetitions.
         match u64::try_from(stride) {
             Ok(stride) if stride != 0 && body.blocks() < count.saturating_mul(calls(body)) => {
                 self.columns(offset, count, stride, body);
@@ -115,8 +116,8 @@ mod tests {
     use crate::error::Error;
     use crate::predefined::Predefined;
 
-    /// Carries out the calls for a range on host memory, as the driver would, and compares with the layout's blocks.
-    /// Returns the number of calls.
+    /// Executes the calls for a range on host memory, as the driver would, and compares the result with the layout's
+    /// blocks. Returns the number of calls.
     fn check(datatype: &Datatype, count: u64, range: Range<u64>) -> usize {
         let layout = datatype.commit();
         let message = Message { layout: Some(&layout), count, base: std::ptr::null_mut() };
@@ -147,7 +148,7 @@ mod tests {
         let int = Predefined::Int.datatype();
         let vector = Datatype::vector(1000, 3, 8, &int)?;
         assert_eq!(whole(&vector, 1), 1);
-        // Elements that follow each other at the vector's own distance go on the same rows.
+        // Elements that continue at the vector's own distance share the rows.
         assert_eq!(whole(&Datatype::resized(&vector, 0, 32_000)?, 5), 1);
         assert_eq!(whole(&vector, 5), 5);
         // A partial row at either end.
@@ -158,12 +159,12 @@ mod tests {
         let pair = Datatype::resized(&Datatype::vector(2, 1, 2, &int)?, 0, 64)?;
         assert_eq!(whole(&pair, 1000), 2);
         assert_eq!(whole(&Datatype::contiguous(1000, &pair)?, 1), 2);
-        // An array of structures: a column for each field.
+        // An array of structures: one column for each field.
         let (double, char) = (Predefined::Double.datatype(), Predefined::Char.datatype());
         let structure = Datatype::structure(&[1, 1, 2], &[0, 12, 16], &[int.clone(), char, double])?;
         assert_eq!(whole(&structure, 1000), 3);
         assert_eq!(check(&structure, 1000, 3..20_995), 3 + 6);
-        // A block of a cube: a call for each of the fewer planes.
+        // A block of a cube: one call for each plane of the dimension with the fewest planes.
         let cube = Datatype::subarray(&[50, 40, 30], &[20, 3, 10], &[0; 3], crate::ArrayOrder::C, &int)?;
         assert_eq!(whole(&cube, 1), 3);
         Ok(())
@@ -174,7 +175,7 @@ mod tests {
         let int = Predefined::Int.datatype();
         let displacements: Vec<i64> = (0..50).map(|i| i * i).collect();
         let squares = Datatype::indexed_block(1, &displacements, &int)?;
-        // The squares of 0 and 1 are neighbours.
+        // The blocks at the squares of 0 and 1 are adjacent.
         assert_eq!(whole(&squares, 1), 49);
         assert_eq!(whole(&squares, 1000), 49);
         assert_eq!(whole(&Datatype::vector(20, 1, -2, &int)?, 1), 20);

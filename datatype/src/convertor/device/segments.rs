@@ -1,4 +1,4 @@
-//! Messages whose blocks lie in several allocations, as absolute addresses from `MPI_BOTTOM` may.
+//! Messages whose blocks lie in several allocations, as possible with absolute addresses from `MPI_BOTTOM`.
 
 use std::ops::{ControlFlow, Range};
 
@@ -8,12 +8,12 @@ use crate::convertor::message::Message;
 use crate::node::Node;
 use crate::walk::{Visitor, nth, walk_node};
 
-/// Memory changes its kind at borders of pages only.
+/// The kind of memory changes only at page borders.
 const PAGE: u64 = 4096;
 
-/// A message as stretches of packed bytes, each in one allocation or in host memory.
+/// A message as ranges of packed bytes, each in one allocation or in host memory.
 pub(super) struct Segments {
-    /// Each stretch's first packed byte and where it lives.
+    /// The first packed byte of each range, and its location.
     starts: Vec<(u64, Location)>,
     size: u64,
 }
@@ -26,7 +26,7 @@ impl Segments {
         Segments { starts: found.starts, size }
     }
 
-    /// Checks whether there is but one stretch.
+    /// Checks whether there is only one range.
     pub(super) fn is_one(&self) -> bool {
         self.starts.len() == 1
     }
@@ -35,7 +35,7 @@ impl Segments {
         self.starts.iter().map(|start| start.1).find(Location::on_device)
     }
 
-    /// The stretches that the packed bytes `range` lie in, cut to the range.
+    /// Returns the ranges that contain the packed bytes `range`, cut to it.
     pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (&Location, Range<u64>)> {
         let first = self.starts.partition_point(|start| start.0 <= range.start).saturating_sub(1);
         let starts = self.starts.iter().skip(first).take_while(move |start| start.0 < range.end);
@@ -51,14 +51,14 @@ struct Finder<'a> {
     devices: &'a Devices,
     starts: Vec<(u64, Location)>,
     packed: u64,
-    /// The page of the last byte found to be in host memory.
+    /// The page of the last byte that was found in host memory.
     host: Option<u64>,
 }
 
 impl Finder<'_> {
     fn found(&mut self, location: Location, len: u64) {
         let same = |last: &Location| match location.on_device() {
-            // An id of 0 is unknown, and may be any other.
+            // An id of 0 is unknown and may belong to any allocation.
             true => *last == location && location.buffer_id != 0,
             false => !last.on_device(),
         };
@@ -68,7 +68,7 @@ impl Finder<'_> {
         self.packed += len;
     }
 
-    /// Checks whether `span` bytes from `offset` on are in one allocation of a device, and where.
+    /// Returns the location of `span` bytes from `offset` on, if they are in one allocation of a device.
     fn on_one_device(&self, offset: i64, span: u64) -> Option<Location> {
         let address = self.message.at(offset);
         let location = self.devices.classify(address, 1);
@@ -87,7 +87,7 @@ impl Visitor for Finder<'_> {
         }
         let location = self.devices.classify(address, len as usize);
         if len > 1 && !self.devices.one_allocation(&location, address, len as usize) {
-            // Two allocations without a gap between them.
+            // Two adjacent allocations.
             let half = len / 2;
             self.block(offset, half)?;
             return self.block(offset + half as i64, len - half);
