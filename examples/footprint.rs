@@ -1,5 +1,5 @@
-//! What it costs to join a job, and each peer in it: rank 0 times `World::init`, talks to every other rank, and tells
-//! how its resident memory has grown. `World::init` waits for the slowest rank to start, too.
+//! Measures the cost of joining a job, and of each peer: rank 0 times `World::init`, exchanges messages with every
+//! other rank, and prints the growth of its resident memory. `World::init` also waits for the slowest rank to start.
 //!
 //! `cableway run -n 17 -- footprint`
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use cableway::World;
 
-/// Few enough that no peer gets a fast box, whose memory is bounded by a parameter of its own.
+/// So few messages that no peer gets a fast box. A parameter limits the memory of fast boxes.
 const MESSAGES: i32 = 4;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let everyone = world.communicator();
     let (rank, size) = (everyone.rank(), everyone.size());
 
-    // The first peer brings along what is there once, however many peers there are.
+    // The first peer causes allocations that do not depend on the number of peers.
     let mut word = [0_u64];
     let mut after_first = 0;
     for peer in 1..size {
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Bytes of memory that this process has in use.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Result<u64, Box<dyn Error>> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = statm.split_whitespace().nth(1).ok_or("/proc/self/statm has no second field")?.parse()?;

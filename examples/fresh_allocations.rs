@@ -1,5 +1,5 @@
-//! Sends each message from memory allocated for it alone, and frees it at once: what caches of handles must survive.
-//! Device memory in use stays flat meanwhile, which `nvidia-smi` shows.
+//! Sends each message from newly allocated memory and frees it at once, which caches of handles must handle. The device
+//! memory in use must stay constant; `nvidia-smi` shows it.
 //!
 //! `cableway run -n 2 -- fresh_allocations [SENDS] [BYTES]`
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = DeviceIndex(world.rank() % devices);
     let everyone = world.communicator();
     for number in 0..sends {
-        // Two lengths in turn, so that addresses come back as parts of other allocations.
+        // Alternate two lengths, so that addresses are reused within other allocations.
         let len = bytes >> (number % 2);
         let mut buffer = DeviceBuffer::new(world.devices(), device, BufferKind::Device, len)?;
         if world.rank() == 0 {

@@ -1,5 +1,5 @@
-//! Passes a message around a ring of any number of ranks that share devices, and prints what a step takes: how processes
-//! get on with each other on one device.
+//! Passes a message around a ring of ranks that share devices, and prints the time of a step. It shows how several
+//! processes share one device.
 //!
 //! `cableway run -n 8 -- ring [ROUNDS] [BYTES] [DEVICES]`
 

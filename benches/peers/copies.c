@@ -81,7 +81,7 @@ static void load(void)
     check(init(0), "cuInit");
 }
 
-/* One end: a device with its context, or the host, which works in the other's. */
+/* One side: a device with its context, or the host, which uses the other side's context. */
 struct end {
     int device;
     handle context, stream, events[DEPTH];
@@ -144,7 +144,7 @@ static void issue(device_ptr dst, device_ptr src, size_t size)
     check(copy_rows(&rows, from.stream), "cuMemcpy2DAsync");
 }
 
-/* Through the host: the first half of a piece waits until the one that was there before has left. */
+/* Through the host: the first half of a piece waits until the previous piece has left. */
 static void pipeline(size_t size, int window, size_t piece)
 {
     size_t number = 0;

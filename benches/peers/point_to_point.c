@@ -19,7 +19,7 @@ enum { TAG = 1, MAX_WINDOW = 1024, THREADS = 16, IN_USE = 1 << 20 };
 
 /* The device of this rank's buffers, -1 for the host. */
 static int device = -1;
-/* What is sent; a message is one of it if it has blocks. */
+/* The datatype. A message is one element of it if it has blocks. */
 static MPI_Datatype type = MPI_CHAR;
 static int block;
 
@@ -77,7 +77,8 @@ static void lay_out(const char *kind, int size, long long other)
     MPI_Type_commit(&type);
 }
 
-/* Has this rank use its device, which keeps the buffer that is returned, though its messages will be in host memory. */
+/* Makes this rank use its device, although its messages will be in host memory. The device keeps the returned
+ * buffer. */
 static char *use_beside(int rank, int number)
 {
     use_device(number);
@@ -255,7 +256,7 @@ int main(int argc, char **argv)
             lay_out(layout, size, atoll(argv[10]));
         char *send = buffer((size_t)size), *receive = buffer((size_t)size * lanes);
         long rounds = rounds_for(seconds, rank, test, send, receive, size, window);
-        /* A device that was idle is slower for a while; both ranks take part, whoever has it. */
+        /* A device is slower for a while after it was idle. Both ranks take part, whichever has the device. */
         if (argc > 6 && !warm)
             timed(rank, test, send, receive, size, window, rounds);
         warm = 1;

@@ -1,4 +1,4 @@
-//! The address that a peer publishes for shared memory, and its handles to memory.
+//! The card that a peer publishes for shared memory, and its handles to memory.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -82,7 +82,7 @@ pub(crate) const GOALS: &[Goal] = &[
     goal(UNDER_MPI, Test::Start, "sm", ANY, OB1, Bound::AtMost(1.0)),
     goal(UNDER_MPI, Test::Latency, "tcp", ANY, OB1, Bound::AtMost(1.0)),
     goal(UNDER_MPI, Test::Bandwidth, "tcp", ANY, OB1, Bound::AtLeast(1.0)),
-    // Device memory on two H200s: what the driver's copies allow, with a little for the message around them.
+    // Device memory on two H200s: the limits of the driver's copies, with a little time for the message around them.
     goal(UNDER_MPI, Test::Latency, "devices", (8, 1 << 10), Of::Nothing, Bound::AtMost(7.3)),
     goal(BOTH, Test::Latency, "devices", of(64 << 10), Of::Nothing, Bound::AtMost(7.7)),
     goal(BOTH, Test::Latency, "devices", ANY, Of::BestPeer, Bound::AtMost(1.0)),
@@ -102,7 +102,7 @@ pub(crate) const GOALS: &[Goal] = &[
     goal(BOTH, Test::Bandwidth, "devices-tcp", of(1 << 20), Of::Over("tcp"), Bound::AtLeast(0.95)),
     goal(BOTH, Test::Latency, "one-device", WORD, Of::Nothing, Bound::AtMost(10.5)),
     goal(BOTH, Test::Latency, "host-device", WORD, Of::Nothing, Bound::AtMost(5.6)),
-    // No difference that repetitions can tell from noise.
+    // No difference beyond the noise of repetitions.
     goal(BOTH, Test::Latency, "host-beside-devices", WORD, Of::Over("sm"), Bound::AtMost(1.05)),
     goal(BOTH, Test::MessageRate, "host-beside-devices", WORD, Of::Over("sm"), Bound::AtLeast(0.95)),
     goal(BOTH, Test::Latency, "strided", of(256 << 10), Of::Nothing, Bound::AtMost(15.0)),

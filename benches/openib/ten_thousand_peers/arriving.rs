@@ -36,7 +36,7 @@ pub(crate) struct Incast {
 pub(crate) struct Arrived {
     /// Time until the last message is delivered.
     pub(crate) last: Duration,
-    /// Time if the link, or the receiver where it is slower, were never idle.
+    /// The time if the link, or the receiver if it is slower, were never idle.
     pub(crate) ideal: Duration,
     /// Deliveries that failed for lack of a buffer. A message may count several times.
     pub(crate) refused: u64,

@@ -50,7 +50,7 @@ struct Process {
     busy: bool,
 }
 
-/// Simulates the connections of so many processes.
+/// Simulates the connections of this many processes.
 pub(crate) fn simulate(processes: u32, pattern: Pattern, world: &World, seed: u64) -> Outcome {
     let mut simulation = Simulation::new(processes, *world, seed);
     for process in 0..processes {

@@ -106,8 +106,8 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
 
 /// Adds Cableway's lines to Open MPI's parameter file, and returns a sentence about their effect.
 ///
-/// Open MPI prefers the component wherever it finds it, and uses another one where it cannot run. If a setting names other
-/// PMLs, the component must be named, too.
+/// Open MPI prefers the component to other PMLs, and uses another one if it cannot run. If a setting names other PMLs,
+/// the component must be named, too.
 fn select(open_mpi: &OpenMpi, place: &Place) -> Result<String, String> {
     let text = match fs::read_to_string(&place.settings) {
         Ok(text) => text,
@@ -116,8 +116,8 @@ fn select(open_mpi: &OpenMpi, place: &Place) -> Result<String, String> {
     };
     let mut lines = Vec::new();
     if open_mpi.version.major >= 5 {
-        // mpirun sets the search path in its ranks' environment to PMIx's own (Debian does), under its short name.
-        // The long name, which Open MPI alone knows, wins over that.
+        // mpirun of some distributions (Debian) sets the short name of the search path in its ranks' environment to
+        // PMIx's own. The long name belongs to Open MPI alone and overrides that.
         lines.push(format!("opal_mca_base_component_path = {}", place.components.display()));
     }
     let text = write_lines(place, &text, &lines)?;

@@ -40,17 +40,17 @@ impl Place {
         self.store.join("libcableway_ompi.so")
     }
 
-    /// Holds an `mpi-ext.h` that says what is true with the component.
+    /// The folder of an `mpi-ext.h` that reports CUDA support.
     pub(super) fn headers(&self) -> PathBuf {
         self.store.join("include")
     }
 
-    /// The preload library; there only if there was one to install.
+    /// The preload library. It exists only if it was built before the installation.
     pub(super) fn preload(&self) -> PathBuf {
         self.store.join(PRELOAD)
     }
 
-    /// What the preload library is for, and how a job gets it.
+    /// Describes the purpose of the preload library, and how a job uses it.
     pub(super) fn preload_in_words(&self) -> String {
         let what = "the component redirects calls such as MPI_Pack itself, but those of functions that a program looks \
                     up before MPI_Init";

@@ -1,15 +1,15 @@
-//! Which PML Open MPI's parameter `pml` selects.
+//! The PML that Open MPI's parameter `pml` selects.
 
-/// What `pml` says, and where it says so.
+/// The value of `pml`, and its source.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Selection {
     pub(super) value: String,
-    /// As `ompi_info` names it: a file, the environment or the default.
+    /// The source as `ompi_info` names it: a file, the environment or the default.
     pub(super) source: String,
 }
 
 impl Selection {
-    /// From what `ompi_info` prints of the framework.
+    /// Parses the output of `ompi_info` about the framework.
     pub(super) fn read(listed: &str) -> Self {
         let of = |what: &str| {
             let start = format!("mca:pml:base:param:pml:{what}:");
@@ -18,7 +18,7 @@ impl Selection {
         Selection { value: of("value"), source: of("source") }
     }
 
-    /// Whether the component is used if it can run, and another PML if not.
+    /// Returns whether the component is used if it can run, and another PML if not.
     pub(super) fn leaves_a_choice(&self) -> bool {
         match self.value.strip_prefix('^') {
             Some(excluded) => !excluded.split(',').any(|name| name == "cableway"),
@@ -26,12 +26,12 @@ impl Selection {
         }
     }
 
-    /// Whether no other PML may be used. Open MPI heeds the first name of a list.
+    /// Returns whether no other PML may be used. Open MPI uses the first name of a list.
     pub(super) fn requires_the_component(&self) -> bool {
         self.value.split(',').next() == Some("cableway")
     }
 
-    /// Whether an environment variable says so, which wins over every file.
+    /// Returns whether an environment variable sets it, which overrides every file.
     pub(super) fn is_from_environment(&self) -> bool {
         self.source.starts_with("environment")
     }

@@ -1,15 +1,15 @@
-//! Our lines in a file of Open MPI's parameters.
+//! Cableway's lines in a parameter file of Open MPI.
 //!
-//! They stand between two marks at its end, where they win over what is above. What else is in the file stays as it is,
-//! byte by byte, and comes back to it when the lines are taken out.
+//! The lines stand between two marks at the end of the file, where they override earlier lines. The rest of the file
+//! does not change, and removing the lines restores it byte by byte.
 
 const BEGIN: &str = "# cableway: begin (written by `cableway ompi install`; `cableway ompi uninstall` removes it)";
-/// The same where the file's last line had no end.
+/// The mark for a file whose last line had no line end.
 const BEGIN_AFTER_OPEN_LINE: &str =
     "# cableway: begin, after a line without an end (`cableway ompi uninstall` removes it)";
 const END: &str = "# cableway: end";
 
-/// The text with these lines as ours, in place of those that were. Without lines there are no marks either.
+/// Returns the text with these lines in place of Cableway's old ones. Without lines there are no marks either.
 pub(super) fn with(text: &str, lines: &[String]) -> String {
     let mut text = without(text);
     if lines.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn with(text: &str, lines: &[String]) -> String {
     text
 }
 
-/// The text without our lines.
+/// Returns the text without Cableway's lines.
 pub(super) fn without(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut ours = false;
@@ -44,11 +44,11 @@ pub(super) fn without(text: &str) -> String {
             _ => kept.push_str(line),
         }
     }
-    // An end that somebody removed: everything from our beginning on might be theirs.
+    // The end mark was removed: everything after the beginning mark might belong to the user.
     if ours { text.to_owned() } else { kept }
 }
 
-/// Whether our lines are there.
+/// Returns whether the text has Cableway's lines.
 pub(super) fn has_ours(text: &str) -> bool {
     text.lines().any(|line| line == BEGIN || line == BEGIN_AFTER_OPEN_LINE)
 }

@@ -1,4 +1,4 @@
-//! Whether Open MPI will use the component, and what to do where it will not.
+//! Reports whether Open MPI will use the component, and the remedy if not.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,12 +12,12 @@ use super::host::OpenMpi;
 use super::place::Place;
 use super::selection::Selection;
 
-/// One line of the answer.
+/// One line of the report.
 struct Finding {
     good: bool,
     about: &'static str,
     text: String,
-    /// What to do; empty where nothing needs to be done.
+    /// The remedy; empty if nothing needs to be done.
     remedy: String,
 }
 
@@ -31,7 +31,7 @@ impl Finding {
     }
 }
 
-/// Prints what is found; true if all of it is well.
+/// Prints the report. Returns true if everything is right.
 pub(super) fn print(open_mpi: &OpenMpi, place: &Place) -> bool {
     let (listed, complaints) = open_mpi.framework("pml");
     let findings = [
@@ -88,7 +88,7 @@ fn installed(open_mpi: &OpenMpi, place: &Place) -> Finding {
     }
 }
 
-/// Whether `ompi_info`, which loads components as programs do, has it.
+/// Returns whether `ompi_info`, which loads components like programs, lists it.
 fn loadable(listed: &str, complaints: &str) -> Finding {
     let about = "loadable";
     if lists_component(listed) {
@@ -108,7 +108,8 @@ fn lists_component(listed: &str) -> bool {
     listed.lines().any(|line| line.starts_with("mca:pml:cableway:version"))
 }
 
-/// What the loader says of a component's file; or, where it loaded one, what that says of this Open MPI.
+/// Returns the loader's error about a component's file, or, if it was loaded, the component's message about this Open
+/// MPI.
 fn why_refused(complaints: &str) -> Option<&str> {
     let of_loader = |name: &String| {
         let unable = format!("unable to open {}: ", name.trim_end_matches(".so"));
@@ -154,7 +155,7 @@ fn driver() -> Finding {
     }
 }
 
-/// Never bad: few programs need it.
+/// Never a fault, because few programs need it.
 fn preload(place: &Place) -> Finding {
     let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
     let ours = preloaded.split([':', ' ']).find(|name| Path::new(name).file_name().is_some_and(|name| name == PRELOAD));

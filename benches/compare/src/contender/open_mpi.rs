@@ -35,7 +35,7 @@ impl OpenMpi {
         Self::find(place, Pml::Ob1)
     }
 
-    /// With the component in that file.
+    /// With the component in this file.
     pub(super) fn cableway(place: Place, component: Result<PathBuf, String>) -> Result<Self, Error> {
         let mut found = Self::find(place, Pml::Ob1)?;
         found.pml = Pml::Cableway(lay_out(&component.map_err(Error::Missing)?)?);
@@ -52,7 +52,7 @@ impl OpenMpi {
         Ok(OpenMpi { pml, place, program, version })
     }
 
-    /// `mpirun` with the transport chosen as a user would choose it; with none chosen, as Open MPI comes.
+    /// `mpirun` with the transport as a user would select it, or with Open MPI's defaults.
     fn mpirun(&self, btl: &str) -> Command {
         let mut command = bounded("mpirun");
         command.args(["--allow-run-as-root", "-np", "2", "--cpu-list", &self.place.list()]);
@@ -78,7 +78,7 @@ impl OpenMpi {
         command
     }
 
-    /// Where Open MPI is to look for components: ours, then its own.
+    /// The folders with components: Cableway's, then Open MPI's own.
     fn searched(&self, folder: &Path) -> [String; 3] {
         let said = output_of(Command::new("ompi_info").args(["--path", "pkglibdir", "--parsable"])).unwrap_or_default();
         let own = said.trim().rsplit(':').next().unwrap_or_default().to_owned();
@@ -99,7 +99,7 @@ impl OpenMpi {
 
     fn point_to_point(&self, series: &Series, sizes: &[u64], window: u64, seconds: f64) -> Command {
         let route = series.route;
-        // A start is measured as Open MPI comes, with all its transports.
+        // The start is measured with Open MPI's defaults and all of its transports.
         let mut command = self.mpirun(if series.test == Test::Start { "" } else { route.btl });
         if route.staged {
             command.args(["--mca", "pml_cableway_device_ipc", "no"]);
@@ -131,7 +131,7 @@ impl Contender for OpenMpi {
         Description { version: self.version.clone(), command: without_home(&shown(&self.mpirun("sm")), &home) }
     }
 
-    /// Without ours, device memory crashes it.
+    /// Without Cableway's component, device memory crashes it.
     fn takes(&self, series: &Series) -> bool {
         !series.route.on_device() || matches!(self.pml, Pml::Cableway(_))
     }
@@ -187,7 +187,7 @@ fn latency_in(said: &str) -> Option<f64> {
     line.rsplit_once(" in ")?.1.split_whitespace().next()?.parse().ok()
 }
 
-/// A command as anybody may read it.
+/// A command in a readable form.
 fn without_home(command: &str, home: &str) -> String {
     if home.len() > 1 { command.replace(home, "~") } else { command.to_owned() }
 }

@@ -36,12 +36,12 @@ impl Report {
         out
     }
 
-    /// Writes `<date>-<kind of machine>` as `.md`, `.csv` and `.html`; where, without the ending. What was there before
-    /// is replaced at once: whoever is ended meanwhile leaves the one or the other.
+    /// Writes `<date>-<kind of machine>` as `.md`, `.csv` and `.html`. Returns the path without the ending. Replaces
+    /// each old file atomically, so that an interrupted run leaves the old or the new one.
     ///
     /// # Errors
     ///
-    /// The folder or a file cannot be written, or a drawing not made.
+    /// The folder or a file cannot be written, or a drawing cannot be made.
     pub(crate) fn save(&self, folder: &Path) -> Result<PathBuf, Error> {
         let name = format!("{}-{}", self.machine.date, self.machine.kind);
         std::fs::create_dir_all(folder).map_err(|source| Error::Write { path: folder.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! What was taken, and what it comes to beside others.
+//! The measured values, and the results of the comparison.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::goals::{Goal, Of};
 use crate::plan::{Series, Test};
 use crate::statistics::{Summary, summary};
 
-/// Every value that was taken, and remarks.
+/// Every measured value, and remarks.
 #[derive(Default)]
 pub(crate) struct Results {
     taken: BTreeMap<Key, Vec<f64>>,
@@ -36,7 +36,7 @@ impl Results {
         &self.notes
     }
 
-    /// Every figure, by route, test, size and program.
+    /// All figures, by route, test, size and program.
     pub(super) fn all(&self) -> impl Iterator<Item = (&Key, Summary)> {
         self.taken.iter().filter_map(|(key, values)| Some((key, summary(values)?)))
     }
@@ -49,7 +49,7 @@ impl Results {
         self.summary(route, test, size, program).map(|summary| summary.median)
     }
 
-    /// Our library's, or the component's where only that was measured.
+    /// The figure of Cableway's library, or of the component if only that was measured.
     fn ours(&self, route: &'static str, test: Test, size: u64) -> Option<f64> {
         ["cableway", "cableway-mpi"].into_iter().find_map(|program| self.median(route, test, size, program))
     }
@@ -63,14 +63,14 @@ impl Results {
         self.median(route, test, size, FLOOR)
     }
 
-    /// Those of the programs that have figures in a series.
+    /// The programs with figures in a series.
     pub(super) fn measured(&self, series: &Series, programs: &[&'static str]) -> Vec<&'static str> {
         let figure = |size: &u64, program| self.summary(series.route.name, series.test, *size, program);
         let has = |program: &&'static str| series.sizes.iter().any(|size| figure(size, program).is_some());
         programs.iter().copied().filter(has).collect()
     }
 
-    /// Ours over the best peer's and over the floor, as tables show them.
+    /// The ratios of Cableway's figure to the best peer's and to the floor, as tables show them.
     pub(super) fn beside(&self, series: &Series, size: u64) -> [String; 2] {
         let (route, test) = (series.route.name, series.test);
         let ours = self.ours(route, test, size);
@@ -78,8 +78,8 @@ impl Results {
             .map(|other| ours.zip(other).map_or_else(|| "-".to_owned(), |(ours, other)| format!("{:.2}", ours / other)))
     }
 
-    /// What one of ours came to at one size, beside the others, and over what the goal names; none where one of these
-    /// two was not measured.
+    /// The ratio of one of Cableway's programs at one size to the figure that the goal names. `None` if one of the two
+    /// was not measured.
     pub(super) fn held_against(&self, goal: &Goal, program: &'static str, size: u64) -> Option<Standing> {
         let (route, test) = (goal.route, goal.test);
         let ours = self.median(route, test, size, program)?;
@@ -94,11 +94,11 @@ impl Results {
     }
 }
 
-/// A figure of ours, beside those of others.
+/// A figure of Cableway, with those of others.
 pub(super) struct Standing {
     pub(super) ours: f64,
     pub(super) best_peer: Option<f64>,
     pub(super) floor: Option<f64>,
-    /// What a goal bounds.
+    /// The quantity that a goal limits.
     pub(super) reached: f64,
 }

@@ -27,7 +27,7 @@ pub(super) fn markdown(report: &Report) -> String {
     out
 }
 
-/// A row for each size: every program that was measured so, and ours beside the best peer and the floor.
+/// A row for each size: every measured program, and Cableway in relation to the best peer and the floor.
 fn series_table(series: &Series, programs: &[&'static str], results: &Results) -> String {
     let of = |size, program| results.summary(series.route.name, series.test, size, program);
     let programs = results.measured(series, programs);
@@ -53,7 +53,7 @@ fn series_table(series: &Series, programs: &[&'static str], results: &Results) -
     out
 }
 
-/// Empty where nothing of ours was measured.
+/// Empty if nothing of Cableway was measured.
 fn goals_table(plan: &Plan, results: &Results) -> String {
     let mut out = String::new();
     for row in goal_rows(plan, results) {
@@ -67,16 +67,16 @@ fn goals_table(plan: &Plan, results: &Results) -> String {
     out
 }
 
-/// What a row's cells are, each a figure but for the first and the one that says the goal.
+/// The cells of a row. Each is a figure, except the first one and the goal's.
 pub(super) const GOAL_COLUMNS: [&str; 6] = ["figure", "ours", "best peer", "floor", "goal", "reached"];
 
-/// A goal at one size, for one of ours.
+/// A goal at one size, for one program of Cableway.
 pub(super) struct GoalRow {
     pub(super) cells: [String; GOAL_COLUMNS.len()],
     pub(super) met: bool,
 }
 
-/// The goals that figures of this run bear on.
+/// The goals with figures in this run.
 pub(super) fn goal_rows(plan: &Plan, results: &Results) -> Vec<GoalRow> {
     let mut rows = Vec::new();
     for goal in GOALS {
