@@ -94,7 +94,7 @@ impl Port {
             let name = context.name.clone();
             move |error| Error::system(NAME, format!("{name}: {what}"), error)
         };
-        let attributes = context.attributes().map_err(failed("cannot be asked for its limits"))?;
+        let attributes = context.attributes().map_err(failed("cannot query its limits"))?;
         let most = |limit: i32| usize::try_from(limit).unwrap_or(0);
         let protection = Protection::new(&context).map_err(failed("no protection domain"))?;
         let mut queues = Vec::new();

@@ -49,7 +49,7 @@ impl<'s> Selection<'s> {
             let name = format!("{} port {}", context.name, facts.number);
             match self.settings.choose(context, facts) {
                 Ok(Ok(choice)) if self.taken.iter().any(|taken| taken.is(&choice.network)) => {
-                    log::info!("{NAME}: {name} is not used: another is on its network");
+                    log::info!("{NAME}: {name} is not used: another port on its network is used");
                 }
                 Ok(Ok(choice)) => return Ok(Some(choice)),
                 Ok(Err(MissingProperty::Address)) => log::info!("{NAME}: {name} has no address"),

@@ -125,7 +125,7 @@ impl Settings {
             "datagrams" => ConnectionManager::Datagrams,
             "rdmacm" => ConnectionManager::Rdmacm,
             text => {
-                let reason = format!("'{text}' is none of 'auto', 'datagrams' and 'rdmacm'");
+                let reason = format!("'{text}' is not 'auto', 'datagrams' or 'rdmacm'");
                 return Err(invalid("btl_openib_connection_manager", reason));
             }
         };

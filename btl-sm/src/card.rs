@@ -65,7 +65,7 @@ impl Card {
             return Err("it was not made by shared memory".to_owned());
         }
         if fixed.version.get() != VERSION {
-            return Err(format!("its version is {}, ours is {VERSION}", fixed.version));
+            return Err(format!("its version is {}, this process has {VERSION}", fixed.version));
         }
         if name.is_empty() || name.len() > LONGEST_NAME || name.len() != usize::from(fixed.name_len) {
             return Err(format!("a socket name of {} bytes where {} were announced", name.len(), fixed.name_len));

@@ -124,7 +124,7 @@ impl Progress {
 
     fn take_record(&mut self, inner: &Inner, record: fifo::Record, upcalls: &dyn Upcalls) {
         let Some(Some(sender)) = self.senders.get(usize::from(record.producer)) else {
-            log::error!("{NAME}: a record in the FIFO is of nobody known; a peer has overwritten it");
+            log::error!("{NAME}: a record in the FIFO has an unknown producer; a peer has overwritten it");
             return;
         };
         let sender = sender.clone();

@@ -41,9 +41,9 @@ pub(crate) enum Body {
 /// Why the framing is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
-    #[error("a message of {length} bytes where at most {limit} are taken")]
+    #[error("a message of {length} bytes; at most {limit} are accepted")]
     LongMessage { length: usize, limit: usize },
-    #[error("a piece of a put of {length} bytes where at most {MAX_PUT} are taken")]
+    #[error("a piece of a put of {length} bytes; at most {MAX_PUT} are accepted")]
     LongPut { length: usize },
     #[error("a frame of kind {kind} that is {length} bytes long")]
     BadLength { kind: u8, length: usize },

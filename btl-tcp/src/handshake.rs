@@ -164,10 +164,10 @@ pub(crate) enum Refusal {
     #[error("it belongs to another job")]
     Job,
     #[error(
-        "it says to be process {from:#x} and to look for process {to:#x}, in a job of {size} processes; this is {name:#x}"
+        "it claims to be process {from:#x} and to connect to process {to:#x}, in a job of {size} processes; this is {name:#x}"
     )]
     Name { from: u64, to: u64, name: u64, size: u32 },
-    #[error("it asks for link {0} where there are at most {MAX_LINKS}")]
+    #[error("it requests link {0}; there are at most {MAX_LINKS}")]
     Link(usize),
     #[error("it does not know the job's secret")]
     Secret,

@@ -67,9 +67,9 @@ fn garbage_is_turned_away() {
         (vec![0xff; 5000], "does not speak this protocol"),
         (wrong_version, "version 99"),
         (hello("another-job", 1, 0, 0), "another job"),
-        (hello("test-job", 1, 1, 0), "look for process 0x1,"),
-        (hello("test-job", 7, 0, 0), "says to be process 0x7 "),
-        (hello("test-job", 0, 0, 0), "says to be process 0x0 "),
+        (hello("test-job", 1, 1, 0), "connect to process 0x1,"),
+        (hello("test-job", 7, 0, 0), "claims to be process 0x7 "),
+        (hello("test-job", 0, 0, 0), "claims to be process 0x0 "),
         (hello("test-job", 1, 0, 999), "link 999"),
     ] {
         let mut foreign = dial(&pair.a);
@@ -117,7 +117,7 @@ fn silent_connections_time_out() {
     assert_eq!(read(&nodes, &mut silent, 1), None);
     assert_eq!(read(&nodes, &mut halfway, 1), None);
     assert!(start.elapsed() >= Duration::from_millis(900));
-    assert!(logged("did not say who it is"));
+    assert!(logged("did not identify itself"));
     still_works(&mut pair);
 }
 
@@ -129,7 +129,7 @@ fn a_flood_of_unproved_connections_is_bounded() {
     let connections_made: Vec<_> = (0..320).map(|_| dial(&pair.a)).collect();
     pair.until("all connections are accepted", || {
         // The first connections were closed to make room.
-        LOG.lock().unwrap().iter().filter(|line| line.contains("too many others wait")).count() > 0
+        LOG.lock().unwrap().iter().filter(|line| line.contains("too many unidentified connections")).count() > 0
     });
     for _ in 0..10_000 {
         pair.a.progress();

@@ -48,7 +48,7 @@ impl Datatype {
         for dimension in 0..sizes.len() {
             let (size, subsize, start) = (sizes[dimension], subsizes[dimension], starts[dimension]);
             if size < 1 || subsize < 1 || start < 0 || start > size.saturating_sub(subsize) || subsize > size {
-                let reason = format!("{subsize} elements from {start} on are no part of {size}");
+                let reason = format!("{subsize} elements from {start} on exceed {size}");
                 return Err(Error::Dimension { constructor: "subarray", dimension, reason });
             }
         }
@@ -196,7 +196,7 @@ impl OwnedElements {
 fn coordinates(processes: i64, rank: i64, grid: &[i64]) -> Result<Vec<i64>, Error> {
     let places = grid.iter().try_fold(1_i64, |places, &side| places.checked_mul(side).filter(|_| side > 0));
     if places != Some(processes) {
-        return Err(Error::Grid(format!("a grid of {grid:?} has no place for exactly {processes} processes")));
+        return Err(Error::Grid(format!("a grid of {grid:?} does not have {processes} places")));
     }
     if !(0..processes).contains(&rank) {
         return Err(Error::Grid(format!("there is no rank {rank} among {processes} processes")));

@@ -15,7 +15,7 @@ pub enum Error {
         value: i64,
     },
     /// Arguments that describe the same blocks or dimensions differ in length.
-    #[error("{constructor}: {argument} has {found} entries where {expected} are expected")]
+    #[error("{constructor}: {argument} has {found} entries instead of {expected}")]
     Length {
         /// The constructor.
         constructor: &'static str,
@@ -59,7 +59,7 @@ pub enum Error {
     #[error("a convertor of a send buffer cannot unpack")]
     ReadOnly,
     /// More bytes arrived than fit into the buffer.
-    #[error("{given} bytes to unpack where {remaining} remain")]
+    #[error("{given} bytes to unpack, but {remaining} remain")]
     Overrun {
         /// The number of arrived bytes.
         given: usize,

@@ -210,7 +210,7 @@ impl Datagrams {
         if self.failures > FAILURES {
             return Err(io::Error::other("the queue pair for datagrams fails again and again"));
         }
-        log::info!("{NAME}: the queue pair for datagrams failed, and begins anew");
+        log::info!("{NAME}: the queue pair for datagrams failed and was restarted");
         self.pair.begin_anew(self.key, &self.options)?;
         // SAFETY: a structure of integers.
         let mut stale: [Completion; 16] = unsafe { std::mem::zeroed() };
@@ -335,7 +335,7 @@ mod tests {
         let mut tried = 0;
         while datagrams.pair.fail().and_then(|()| datagrams.mend()).is_ok() {
             tried += 1;
-            assert!(Instant::now() < end && tried <= FAILURES, "it begins anew {tried} times");
+            assert!(Instant::now() < end && tried <= FAILURES, "it was restarted {tried} times");
         }
         assert_eq!(tried, FAILURES);
     }

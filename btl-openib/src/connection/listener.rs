@@ -30,7 +30,7 @@ impl Listener {
         for ip in addresses() {
             match Id::listen(&events, &port.context.name, port.facts.number, partition, ip, service) {
                 Ok((id, address)) => {
-                    log::debug!("{NAME}: {} is asked for connections at {address}", port.context.name);
+                    log::debug!("{NAME}: {} listens for connections at {address}", port.context.name);
                     return Ok(Listener { id, address, events });
                 }
                 Err(error) => tried.push(format!("{ip}: {error}")),

@@ -73,7 +73,7 @@ impl DeviceMemory {
         // A flush fails only with the memory's context, and then the memory is unusable.
         if let Err(error) = self.devices.flush_remote_writes(&self.location) {
             cableway_base::warn_once("openib/gpudirect/flush", || {
-                format!("{NAME}: whether devices see what arrived in their memory is not known: {error}")
+                format!("{NAME}: cannot flush network writes to device memory: {error}")
             });
         }
     }
@@ -153,10 +153,10 @@ impl GpuDirect {
             return Err("managed memory migrates and cannot be registered".to_owned());
         };
         let allocation =
-            self.devices.allocation(&location, region.address).ok_or("the driver does not tell what is allocated")?;
-        let wanted = address..address.checked_add(region.len).ok_or("it goes beyond all addresses")?;
+            self.devices.allocation(&location, region.address).ok_or("the driver does not report the allocation")?;
+        let wanted = address..address.checked_add(region.len).ok_or("its end exceeds the address space")?;
         if wanted.start < allocation.base || wanted.end - allocation.base > allocation.len {
-            return Err("it is not of one allocation".to_owned());
+            return Err("it spans several allocations".to_owned());
         }
         let mut state = self.state.lock();
         let State { met, cache } = &mut *state;
@@ -311,7 +311,7 @@ impl GpuDirect {
     }
 }
 
-const THROUGH_HOST: &str = "device memory goes through host buffers, for GPUDirect RDMA cannot be";
+const THROUGH_HOST: &str = "device memory goes through host buffers, because GPUDirect RDMA is unavailable";
 
 /// Warns that messages are staged, once for each reason.
 fn say(reason: &str) {

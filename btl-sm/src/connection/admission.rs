@@ -61,7 +61,7 @@ impl Connections {
         if self.accepted().count() >= self.most_accepted
             && let Some((_, oldest)) = self.accepted().map(|(key, connection)| (connection.since, key)).min()
         {
-            self.turn_away(oldest, "too many others wait");
+            self.turn_away(oldest, "too many unidentified connections");
         }
     }
 

@@ -212,7 +212,7 @@ impl Connections {
                 true
             }
             Err(error) => {
-                log::debug!("{NAME}: rank {} cannot be asked for device memory: {error}", peer.rank);
+                log::debug!("{NAME}: cannot request device memory of rank {}: {error}", peer.rank);
                 false
             }
         }

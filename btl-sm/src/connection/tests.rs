@@ -219,7 +219,7 @@ fn the_oldest_of_too_many_silent_connections_is_closed() {
     socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
     assert!(matches!(packet(server.answer(&caller)), Some((_, 1))));
     assert!(server.is_turned_away(&silent[0]));
-    assert!(was_logged("too many others wait"));
+    assert!(was_logged("too many unidentified connections"));
     assert!(
         matches!(socket::receive(silent.last().unwrap()), Ok(Received::Nothing)),
         "the other connections must stay open"

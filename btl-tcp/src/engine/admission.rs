@@ -121,7 +121,7 @@ impl Engine {
         if unproved_peers().count() >= descriptors::share(UNPROVED)
             && let Some((_, oldest)) = unproved_peers().min()
         {
-            self.turn_away(oldest, "too many others wait");
+            self.turn_away(oldest, "too many unidentified connections");
         }
         let pending = Pending {
             socket: Arc::new(socket),

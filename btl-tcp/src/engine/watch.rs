@@ -122,7 +122,7 @@ impl Engine {
                 Some(Source::Pending(pending)) if matches!(pending.side, Side::Client(_)) => {
                     self.attempt_failed(key, &Failure::Timeout);
                 }
-                _ => self.turn_away(key, "it did not say who it is"),
+                _ => self.turn_away(key, "it did not identify itself"),
             }
         }
     }

@@ -50,7 +50,7 @@ impl Folder {
     /// Reads the figures of a device. Returns `None` if there are none or they are not usable, with one warning.
     pub(crate) fn read(&self, key: &Key) -> Option<Content> {
         let path = self.file(key);
-        let unbelieved = match load(&path) {
+        let fault = match load(&path) {
             Ok(None) => return None,
             Ok(Some(text)) => match text::read(&text, key) {
                 Ok(content) => return Some(content),
@@ -63,7 +63,7 @@ impl Folder {
             Err(error) => error.to_string(),
         };
         cableway_base::warn_once(&format!("costs/{}", path.display()), || {
-            format!("{} is ignored, and the costs of copies are measured again: {unbelieved}", path.display())
+            format!("{} is ignored, and the costs of copies are measured again: {fault}", path.display())
         });
         None
     }
@@ -128,7 +128,7 @@ fn load(path: &Path) -> io::Result<Option<String>> {
     };
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() > MOST_BYTES {
-        return Err(io::Error::other("it is no such file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     check_owner(&metadata, "it")?;
     let mut text = String::new();

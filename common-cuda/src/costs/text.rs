@@ -1,7 +1,7 @@
 //! The format of a file with a device's costs: lines of text that people can read, too.
 //!
 //! ```text
-//! # What copies by this device cost, as Cableway measured them. Delete the file to have them measured anew.
+//! # Costs of copies by this device, measured by Cableway. Delete the file to measure them again.
 //! format 1
 //! driver 13.0 580.159.04
 //! device 4a1f...(32 digits) 0000:1B:00.0 NVIDIA H200
@@ -60,8 +60,7 @@ pub(crate) enum UnusableFile {
 
 pub(crate) fn write(key: &Key, content: &Content) -> String {
     let mut text =
-        "# What copies by this device cost, as Cableway measured them. Delete the file to have them measured anew.\n"
-            .to_owned();
+        "# Costs of copies by this device, measured by Cableway. Delete the file to measure them again.\n".to_owned();
     let costs = &content.costs;
     let mut line = |words: std::fmt::Arguments<'_>| {
         // Writing to a string cannot fail.
@@ -126,13 +125,13 @@ pub(crate) fn read(text: &str, key: &Key) -> Result<Content, UnusableFile> {
     });
     let mut head = |name: &str| match lines.next() {
         Some((_, found, rest)) if found == name => Ok(rest),
-        Some((number, ..)) => Err(malformed(number, &format!("'{name}' is expected"))),
-        None => Err(malformed(0, "it is empty")),
+        Some((number, ..)) => Err(malformed(number, &format!("expected '{name}'"))),
+        None => Err(malformed(0, "the file is empty")),
     };
     for (name, now, what) in [
-        ("format", FORMAT, "it is of another format"),
-        ("driver", &*key.driver, "the driver is another"),
-        ("device", &*format!("{} {}", digits(&key.uuid), key.device), "the device is another, or elsewhere"),
+        ("format", FORMAT, "it has another format version"),
+        ("driver", &*key.driver, "the driver has changed"),
+        ("device", &*format!("{} {}", digits(&key.uuid), key.device), "the device or its PCI address has changed"),
     ] {
         if head(name)? != now {
             return Err(UnusableFile::Outdated(what));
@@ -144,9 +143,9 @@ pub(crate) fn read(text: &str, key: &Key) -> Result<Content, UnusableFile> {
     let mut peer: Option<PeerCosts> = None;
     let mut ended = false;
     for (number, name, rest) in lines {
-        let wrong = || malformed(number, &format!("'{name} {rest}' is no such figure"));
+        let wrong = || malformed(number, &format!("invalid figure '{name} {rest}'"));
         if ended {
-            return Err(malformed(number, "something follows the end"));
+            return Err(malformed(number, "there is text after the end"));
         }
         match name {
             "to_host" => costs.to_host = figure(rest, cost).ok_or_else(wrong)?,
@@ -170,14 +169,14 @@ pub(crate) fn read(text: &str, key: &Key) -> Result<Content, UnusableFile> {
                 }
             }
             "end" => ended = true,
-            _ => return Err(malformed(number, &format!("nothing is known of '{name}'"))),
+            _ => return Err(malformed(number, &format!("unknown row '{name}'"))),
         }
     }
     costs.peers.extend(peer);
     let once = |index: usize| costs.peers[..index].iter().all(|other| other.device != costs.peers[index].device);
     match ended && (0..costs.peers.len()).all(once) {
         true => Ok(Content { measured, costs }),
-        false => Err(malformed(text.lines().count(), "it has no end, or a peer twice")),
+        false => Err(malformed(text.lines().count(), "its end is missing, or a peer occurs twice")),
     }
 }
 

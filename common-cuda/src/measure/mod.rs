@@ -67,7 +67,7 @@ impl Keeper {
     fn folder(&self, driver: &dyn Driver) -> Result<&Folder, &'static str> {
         match &self.folder {
             _ if self.source == CostSource::Default => Err("device_costs=default"),
-            None => Err("neither device_costs_folder, XDG_CACHE_HOME nor HOME names a place for them"),
+            None => Err("neither device_costs_folder, XDG_CACHE_HOME nor HOME names a folder for them"),
             // The figures describe no real device, and do not belong into a user's folder.
             Some(_) if driver.library().simulated && !self.folder_named => Err("the driver is a simulated one"),
             Some(folder) => Ok(folder),
@@ -122,7 +122,7 @@ impl Keeper {
     pub(crate) fn report(&self, driver: &dyn Driver, device: DeviceIndex) -> CostReport {
         let read = || {
             let folder = self.folder(driver)?;
-            let key = key::of(driver, device).map_err(|_| "the driver does not tell what device it is")?;
+            let key = key::of(driver, device).map_err(|_| "the driver does not report the device's identity")?;
             let content = folder.read(&key).ok_or("nothing was measured yet")?;
             Ok::<_, &str>((folder.file(&key), content))
         };

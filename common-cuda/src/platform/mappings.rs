@@ -73,7 +73,7 @@ impl Mapping {
         let object = || format!("{} bytes of a memory pool of another process", exported.len);
         let refused = |call, reason: &str| DeviceError { call, object: object(), reason: reason.to_owned() };
         let Mapped::Pool { pool: Some(pool), in_use } = &self.mapped else {
-            return Err(refused("within", "what is mapped is no pool"));
+            return Err(refused("within", "the mapping is not a pool"));
         };
         let mut in_use = in_use.lock();
         let address = match in_use.get_mut(&exported.buffer_id) {
@@ -162,7 +162,7 @@ fn open_handle(context: &Arc<Context>, exported: &Exported) -> Result<Mapped, De
     let address = opened.map_err(|failure| driver.error(failure, object()))?;
     if !holds(driver, address, exported.len) {
         drop(Mapping { context: context.clone(), mapped: Mapped::Opened { address } });
-        let reason = "what the handle opens is shorter than its owner says".to_owned();
+        let reason = "the opened allocation is shorter than its owner reported".to_owned();
         return Err(DeviceError { call: "open_handle", object: object(), reason });
     }
     Ok(Mapped::Opened { address })
@@ -178,9 +178,9 @@ fn map_descriptors(context: &Context, exported: &Exported, given: &[PieceDescrip
     };
     let whole = given.iter().try_fold(0_u64, |whole, piece| whole.checked_add(piece.len));
     if whole != Some(exported.len) || given.iter().any(|piece| piece.len == 0) {
-        return Err(refused("what was given of it is less, or more"));
+        return Err(refused("the total length of its descriptors differs"));
     }
-    let len = usize::try_from(exported.len).map_err(|_| refused("it is longer than any memory"))?;
+    let len = usize::try_from(exported.len).map_err(|_| refused("its length exceeds the address space"))?;
     let opened = context.enter().and_then(|_scope| driver.map_descriptors(given, driver.current_device()?));
     let address = opened.map_err(|failure| driver.error(failure, object()))?;
     Ok(Mapped::Physical { address, len })
@@ -192,7 +192,7 @@ fn import_pool(context: &Context, given: &[PieceDescriptor]) -> Result<Mapped, D
     let driver = context.driver;
     let object = || "a memory pool of another process".to_owned();
     let [PieceDescriptor { descriptor, .. }] = given else {
-        let reason = "its descriptor is not there".to_owned();
+        let reason = "its descriptor is missing".to_owned();
         return Err(DeviceError { call: "import_pool", object: object(), reason });
     };
     let opened = context.enter().and_then(|_scope| driver.import_pool(descriptor.as_fd(), driver.current_device()?));

@@ -89,7 +89,7 @@ impl Platform {
         let object = || format!("{at:?}");
         let contexts = self.contexts().ok_or_else(|| DeviceError::no_driver("batch", object()))?;
         if !at.on_device() {
-            let reason = "host memory needs no device to copy it".to_owned();
+            let reason = "host memory is not copied by a device".to_owned();
             return Err(DeviceError { call: "batch", object: object(), reason });
         }
         contexts.of(at).ok_or_else(|| context_is_gone(at))

@@ -125,9 +125,9 @@ fn selected(listed: &str, place: &Place) -> Finding {
     if !lists_component(listed) {
         Finding::bad(about, "Open MPI does not find it", "cableway ompi install")
     } else if selection.leaves_a_choice() {
-        Finding::good(about, "by its priority; where it cannot run, Open MPI uses another pml")
+        Finding::good(about, "by its priority; if it cannot run, Open MPI uses another pml")
     } else if selection.requires_the_component() {
-        Finding::good(about, format!("{selection}; where it cannot run, Open MPI ends the job"))
+        Finding::good(about, format!("{selection}; if it cannot run, Open MPI ends the job"))
     } else if selection.is_from_environment() {
         Finding::bad(about, selection.to_string(), "unset OMPI_MCA_pml")
     } else {
