@@ -1,18 +1,18 @@
-// Copies that kernels make: many at once, blocks at regular distances, or blocks wherever a list has them. One source for both vendors: CUDA by
-// `clang -x cuda`, HIP by `clang -x hip`, neither with a toolkit or a header. ./compile makes copy.ptx of it, which is
-// what the library carries; the structures below are those of common-cuda/src/kernels.rs.
+// Copies by kernels: many at once, blocks at regular distances, or blocks of a list. One source serves both vendors:
+// CUDA by `clang -x cuda`, HIP by `clang -x hip`, neither with a toolkit or a header. ./compile makes copy.ptx of it,
+// which is a part of the library. The structures below match those in common-cuda/src/kernels/.
 //
-// Every job can be revoked, because one that waits for a kernel of the program's which waits for the message would wait
-// for ever. The first of its blocks of threads to run says in host memory that the job has started, and only then looks
-// whether it is revoked; the host says that it is, and only then looks whether it has started. So either the host knows
-// that the job may copy, or the job knows that it must not. Each word in host memory has one writer, so that no atomic
-// operation has to cross the bus; and one block asks for all, because such questions wait for each other: on an H200,
+// Every job can be revoked: otherwise a job that waits for a kernel of the program, which waits for the message, would
+// wait forever. The first thread block that runs stores in host memory that the job has started, and then checks
+// whether it is revoked. The host stores that the job is revoked, and then checks whether it has started. So either the
+// host sees that the job may copy, or the job sees that it must not. Each word in host memory has one writer, so that
+// no atomic operation crosses the bus. One block reads it for all, because such reads wait for each other: on an H200
 // each takes a microsecond.
 //
-// A job that has started ends: blocks that find no room yet follow those that had some.
+// A started job always ends: blocks without room yet run after others have finished.
 //
-// No kernel uses local memory, none allocates, and of shared memory they have a flag and one a table of fixed size: a
-// launch needs nothing but room on the device.
+// No kernel uses local memory or allocates memory. Shared memory holds a flag, and in one kernel a table of fixed size.
+// So a launch needs only room on the device.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -43,36 +43,37 @@ DEVICE void barrier(void) { __syncthreads(); }
 DEVICE void fence(void) { __nvvm_membar_sys(); }
 #endif
 
-// Threads of a block (a test has fewer), of a group that copies a tile together, and bytes of a tile.
+// The threads of a block (fewer in a test), the threads of a group that copies a tile together, and the bytes of a
+// tile.
 #ifndef THREADS
 #define THREADS 512
 #endif
 #define LANES 32
 #define TILE 4096
-// Jobs that may be under way in a context; which words of a job say that it is revoked, has started, has ended.
+// The number of jobs under way in a context; the indices of a job's words: revoked, started, ended.
 #define JOBS 128
 #define REVOKED 0
 #define STARTED 16
 #define ENDED 32
 
-// Which job it is, and where its words are.
+// The job's number, and the address of its words.
 struct Job {
     u64 words;
     u32 number;
     u32 place;
 };
 
-// For each place, the job of which a block has run, and what that block was told: twice the number, and one more to go.
+// For each slot, the job of which a block has run, and the decision for that block: twice the number, plus one to run.
 static __attribute__((device)) u32 claimed[JOBS];
 static __attribute__((device)) volatile u64 decided[JOBS];
-// How many blocks of the job have ended.
+// The number of the job's blocks that have ended.
 static __attribute__((device)) u32 finished[JOBS];
 
 DEVICE volatile u32 MEMORY *word(struct Job job, u32 index) {
     return (volatile u32 MEMORY *)(job.words) + index;
 }
 
-// Whether the job is to be done.
+// Returns whether the job must be done.
 DEVICE bool begin(struct Job job) {
     static __attribute__((shared)) u32 go;
     if (THREAD == 0) {
@@ -92,7 +93,7 @@ DEVICE bool begin(struct Job job) {
     return go;
 }
 
-// This block will not touch anything any more, and what it stored can be seen by all; the last one says so.
+// Records that this block accesses no more memory, after its stores became visible. The last block reports the end.
 DEVICE void end(struct Job job) {
     barrier();
     if (THREAD == 0) {
@@ -105,7 +106,7 @@ DEVICE void end(struct Job job) {
     }
 }
 
-// Copies elements of one type, each lane every LANES-th, four on their way at a time.
+// Copies elements of one type, each lane every LANES-th, with four in flight at a time.
 template <typename T> DEVICE void elements(u64 to, u64 from, u32 count, u32 lane) {
     T MEMORY *dst = (T MEMORY *)to;
     const T MEMORY *src = (const T MEMORY *)from;
@@ -120,7 +121,7 @@ template <typename T> DEVICE void elements(u64 to, u64 from, u32 count, u32 lane
     for (; i < count; i += LANES) dst[i] = src[i];
 }
 
-// Copies bytes by as large elements as both addresses allow.
+// Copies bytes in the largest elements that both addresses allow.
 DEVICE void bytes(u64 to, u64 from, u32 len, u32 lane) {
     u32 apart = (u32)(to ^ from) | 16;
     u32 width = apart & (0 - apart);
@@ -158,9 +159,9 @@ KERNEL(THREADS) void cableway_copy_pieces(const struct Pieces pieces) {
     if (begin(pieces.job)) {
         u32 lane = THREAD % LANES;
         u64 groups = (u64)BLOCKS * (THREADS / LANES);
-        // Neighbouring tiles go to different blocks.
+        // Neighbouring tiles belong to different blocks.
         for (u64 tile = BLOCK + (u64)BLOCKS * (THREAD / LANES); tile < pieces.tiles; tile += groups) {
-            // The last piece that begins with this tile or before.
+            // Find the last piece that begins with this tile or before.
             u32 low = 0, high = (u32)pieces.count;
             while (high - low > 1) {
                 u32 middle = (low + high) / 2;
@@ -174,7 +175,7 @@ KERNEL(THREADS) void cableway_copy_pieces(const struct Pieces pieces) {
     end(pieces.job);
 }
 
-// Blocks of as many elements, so often along each dimension, so many bytes apart, the innermost first.
+// Blocks of this many elements, with repetitions and distances in bytes for each dimension, the innermost first.
 struct Side {
     u64 address;
     s64 stride[3];
@@ -184,7 +185,7 @@ struct Side {
 
 struct Strided {
     struct Job job;
-    // Elements in all, and bytes of one: both sides' blocks and distances are multiples of it.
+    // The number of elements, and the bytes of one, which divides the blocks and distances of both sides.
     u32 elements;
     u32 width;
     struct Side to, from;
@@ -229,38 +230,38 @@ KERNEL(THREADS) void cableway_copy_strided(const struct Strided copy) {
     end(copy.job);
 }
 
-// A stretch of a message's packed bytes, and where they are in the user's memory. Each block of threads moves a part of
-// the stretch, a batch of the message's blocks after the other: where these are it notes in a table, and then each thread
-// moves every THREADS-th element, so that long blocks and short ones are alike.
+// A range of a message's packed bytes, and the user's memory. Each thread block moves a part of the range, one batch of
+// the message's blocks after the other. It writes the addresses of a batch into a table, and then each thread moves
+// every THREADS-th element, so that long and short blocks cost the same.
 struct Packed {
     struct Job job;
-    // Where the first packed byte is, and what the offsets of blocks are relative to.
+    // The address of the first packed byte, and the base of the blocks' offsets.
     u64 packed, user;
-    // The positions of the first byte and of the one after the last, and bytes for each block of threads.
+    // The positions of the first byte and of the one after the last, and the bytes of each thread block.
     u64 first, end, part;
-    // The list of the blocks of one element and one entry more; 0 if they lie at regular distances.
+    // The list of the blocks of one element, plus one entry; 0 if the blocks lie at regular distances.
     u64 entries;
-    // Packed bytes of a list's element, and the distance to the next one.
+    // The packed bytes of a list's element, and the distance to the next one.
     u64 size;
     s64 extent;
-    // Bytes of each block; 0 if they differ.
+    // The bytes of each block; 0 if they differ.
     u64 uniform;
-    // Of blocks at regular distances, the innermost first.
+    // For blocks at regular distances, the innermost first.
     s64 stride[3];
     u32 count[3];
-    // Blocks in the list, what it counts in, bytes of an element that a thread moves, blocks of a batch.
+    // The number of blocks in the list, its unit, the bytes of an element that a thread moves, the blocks of a batch.
     u32 blocks, unit, width, batch;
     u32 unpack;
 };
 
-// A part that is on its way, all of it relative to a position.
+// A part in progress, relative to a position.
 struct Part {
     u64 origin;
     // The first block of the batch, and its beginning.
     u64 block, lead;
 };
 
-// Of each block of the batch: where it begins, cut to the part, and the address of position 0 if it reached so far.
+// For each block of the batch: its beginning, cut to the part, and its address extrapolated to position 0.
 static __attribute__((shared)) u32 begins[THREADS + 1];
 static __attribute__((shared)) u64 shifts[THREADS];
 
@@ -282,7 +283,7 @@ DEVICE struct Block block_of(const struct Packed &copy, u64 index) {
             copy.user + (u64)(copy.extent * (s64)element) + (entry & 0xffffffff) * copy.unit};
 }
 
-// The block that a position is in. All threads look together: three rounds find one of a hundred million.
+// Finds the block that contains a position. All threads search together: three rounds find one of a hundred million.
 DEVICE u64 block_at(const struct Packed &copy, u64 position) {
     if (copy.uniform != 0) return position / copy.uniform;
     static __attribute__((shared)) u32 found;
@@ -303,7 +304,7 @@ DEVICE u64 block_at(const struct Packed &copy, u64 position) {
     return element * copy.blocks + low;
 }
 
-// Where the user has the byte at a position of the batch.
+// Returns the user's address of the byte at a position of the batch.
 DEVICE u64 user_address(const struct Packed &copy, struct Part part, u64 position) {
     u32 low = 0;
     if (copy.uniform != 0) {

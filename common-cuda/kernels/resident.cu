@@ -1,13 +1,13 @@
-// The resident copier: a kernel that stays for a while and makes small copies as it is told, without a launch for each.
-// Compiled as copy.cu is; the structures below are those of common-cuda/src/cuda/copier/.
+// The resident copier: a kernel that stays on the device for a while and makes small copies on command, without a
+// launch for each. It is compiled like copy.cu. The structures below match those in common-cuda/src/copier/.
 //
-// Each group of lanes has a line of 64 bytes in host memory, which only the host writes: a command (twice its number, so
-// that a torn one is told from a whole one) and a word that ends the kernel; and a report, which only the group writes.
-// A group reads its line over and over by one request of all of it. It ends when the kernel was idle for too long or has
-// stayed for too long, and then says so after what it did last: a command with a higher number was not begun, and never
-// will be, so that the host has it done by other means. Nothing needs an atomic operation across the bus.
+// Each group of lanes has a line of 64 bytes in host memory, which only the host writes: a command (with its number
+// twice, so that a torn command is detected) and a word that ends the kernel. It also has a report, which only the
+// group writes. The whole group reads its line repeatedly by one request. It ends when the kernel was idle for too long
+// or has exceeded its lease, and then reports so after its last command. Commands with higher numbers were not begun
+// and never will be, so the host uses another mechanism for them. No atomic operation crosses the bus.
 //
-// What is copied is read past the first cache, which knows nothing of what others wrote since this kernel began.
+// The source is read past the first cache, which does not see writes of others since this kernel began.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -47,7 +47,7 @@ DEVICE u64 nanoseconds(void) {
 #endif
 
 #define GROUPS 16
-// Words of a line: of a command the address to read and to write, its length and twice its number; the end.
+// The words of a line: the addresses to read and to write, the length and twice the number of a command; the end.
 #define LINE 64
 #define STOP 8
 // Words of a report.
@@ -56,15 +56,15 @@ DEVICE u64 nanoseconds(void) {
 #define ENDED 2
 
 struct Resident {
-    // The lines of all groups, and their reports, which are as long.
+    // The lines of all groups, and their reports, which have the same size.
     u64 lines, reports;
     // Nanoseconds.
     u64 idle, lease;
-    // Which launch it is.
+    // The number of the launch.
     u32 number;
 };
 
-// Elements of one type, eight on their way at a time.
+// Copies elements of one type, with eight in flight at a time.
 template <typename T> DEVICE void elements(u64 to, u64 from, u32 count, u32 lane) {
     T MEMORY *dst = (T MEMORY *)to;
     const volatile T MEMORY *src = (const volatile T MEMORY *)from;
@@ -79,7 +79,7 @@ template <typename T> DEVICE void elements(u64 to, u64 from, u32 count, u32 lane
     for (; i < count; i += LANES) dst[i] = src[i];
 }
 
-// Bytes, by as large elements as both addresses allow.
+// Copies bytes in the largest elements that both addresses allow.
 DEVICE void bytes(u64 to, u64 from, u32 len, u32 lane) {
     u32 apart = (u32)(to ^ from) | 16;
     u32 width = apart & (0 - apart);
@@ -108,14 +108,14 @@ KERNEL(GROUPS *LANES) void cableway_copy_resident(const struct Resident resident
     u64 begun = nanoseconds();
     if (THREAD == 0) active = begun;
     barrier();
-    // What lies there already is an old command.
+    // The present content of the line is an old command.
     u32 last = *(const volatile u32 MEMORY *)(line + 12);
-    // The host sends none before it has seen this, and none may be taken for an old one.
+    // The host sends no command before it sees this, so an old command is never taken for a new one.
     fence();
     together();
     if (lane == 0) report[STARTED] = resident.number;
     for (;;) {
-        // A quarter of the line for each of four lanes, in one request.
+        // Each of four lanes reads a quarter of the line, in one request.
         u128 part = *(const volatile u128 MEMORY *)(line + 16 * (lane % 4));
         u32 number = of_lane(part[3], 0);
         if (number != last && number == of_lane(part[3], 1)) {

@@ -35,7 +35,7 @@ kernels() {
     local fresh name status=0
     fresh=$(mktemp -d)
     common-cuda/kernels/compile "$fresh" || status=$?
-    [ $status != 77 ] || { rm -r "$fresh"; skip "there is no clang-19 to compile the kernels anew"; return 0; }
+    [ $status != 77 ] || { rm -r "$fresh"; skip "there is no clang-19 to compile the kernels"; return 0; }
     [ $status = 0 ] || return $status
     for name in copy resident; do
         cmp "$fresh/$name.ptx" common-cuda/kernels/$name.ptx ||
