@@ -5,9 +5,9 @@
 //! Each side sends a datagram with the numbers of the queue pairs that it has created for the peer.
 //!
 //! ```text
-//! one who wants to send                        the other
+//! initiator                                    peer
 //!   Hello (my queue pair, I know none of yours) ->
-//!                                               makes its own, connects it to that one
+//!                                               creates its own, connects it to that one
 //!                                            <- Hello (my queue pair, I know yours)
 //!   connects its own, and may send
 //!   Hello (my queue pair, I know yours)         -> may send
