@@ -151,10 +151,7 @@ impl Engine {
         shared.port.channel.drain();
         if let Err(error) = shared.port.completions.arm() {
             cableway_base::warn_once("openib/arm", || {
-                format!(
-                    "{NAME}: {} cannot wake a sleeping thread, so waiting calls poll: {error}",
-                    shared.port.context.name
-                )
+                format!("{NAME}: {} wakes no sleeping thread, so calls poll: {error}", shared.port.context.name)
             });
             return false;
         }
@@ -203,7 +200,7 @@ impl Engine {
             return;
         }
         if completion.opcode != opcode::IBV_WC_RECV {
-            let reason = "it sent an RDMA write with immediate data, which the protocol does not use".to_owned();
+            let reason = "it sent an RDMA write with immediate data".to_owned();
             self.fail(link, Error::Malformed { btl: NAME, peer: link.rank, reason });
             inbound.give_back(index);
             return;
