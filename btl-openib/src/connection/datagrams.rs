@@ -21,7 +21,7 @@ use crate::verbs::{
 
 /// Receive buffers. Further datagrams are lost, and their senders repeat them.
 const RECEIVES: usize = 128;
-/// Datagrams that may be under way.
+/// The number of datagrams that may be in flight.
 const SENDS: usize = 64;
 /// The size of the network header (GRH) before a datagram.
 const NETWORK_HEADER: usize = 40;
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use cableway_btl::process::Process;
 
-    /// Opens a port that has datagrams. None: there is none, and the test says so.
+    /// Opens a port that supports datagrams. If there is none, prints that and returns `None`.
     fn port() -> Option<(Port, Settings)> {
         if !crate::verbs::has_device() {
             return None;

@@ -72,7 +72,7 @@ impl Handshake {
         self.again = now + self.pause / 2 + self.pause * (self.random >> 16) / (1 << 16);
     }
 
-    /// Whether both ends are connected, as far as this end knows.
+    /// Returns whether both ends are connected, from this end's view.
     pub fn ready(&self) -> bool {
         self.theirs.is_some() && self.known
     }
@@ -85,7 +85,7 @@ impl Handshake {
     /// Handles a hello: the peer's queue pair is `number`, and it is connected to queue pair `knows` here.
     ///
     /// # Errors
-    /// It contradicts what it hello before.
+    /// The hello contradicts the peer's earlier hello.
     pub fn receive(&mut self, number: u32, knows: u32, asks: bool) -> Result<Step, String> {
         if let Some(theirs) = self.theirs.filter(|&theirs| theirs != number) {
             return Err(format!("its queue pair was {theirs}, and now is {number}"));

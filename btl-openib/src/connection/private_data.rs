@@ -32,7 +32,7 @@ struct WirePrivateData {
     proof: [u8; PROOF],
 }
 
-/// Bytes of an private_data.
+/// The length of private data in bytes.
 pub(crate) const PRIVATE_DATA: usize = size_of::<WirePrivateData>();
 const SIGNED: usize = PRIVATE_DATA - PROOF;
 

@@ -53,7 +53,7 @@ impl ConnectRole {
                 self.stage = Stage::Passive;
                 Verdict::Accept
             }
-            // It asks once, until it has seen what became of that.
+            // A peer sends one request, and no other before it knows the result of the first.
             Stage::Passive => Verdict::Reject,
         }
     }
@@ -74,7 +74,7 @@ impl ConnectRole {
     }
 }
 
-/// Questions that were seen, so that none is seen again, whoever brings it.
+/// The requests that were seen. A replayed request is rejected, whoever sends it.
 #[derive(Default)]
 pub(super) struct SeenRequests(AHashMap<Rank, u32>);
 

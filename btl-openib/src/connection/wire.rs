@@ -279,13 +279,14 @@ pub(super) mod tests {
         assert!(Hello::decode(&identity(1), &hello.encode(&outside, 1).unwrap()).unwrap_err().contains("0x9"));
     }
 
-    /// A host's names: a job of two processes, whose own number is in the upper half.
+    /// A host's process names: this process belongs to a job of two processes, whose number is in the upper half of a
+    /// name.
     pub(in super::super) struct TwoJobs {
         own: u64,
         others: u64,
-        /// Published by this process, and by those of the other job.
+        /// The secrets that this process and the processes of the other job have published.
         secrets: [[u8; 32]; 2],
-        /// How often a name was looked up, or a secret asked for.
+        /// The number of lookups of names and requests for secrets.
         pub(in super::super) met: AtomicUsize,
     }
 
@@ -335,7 +336,7 @@ pub(super) mod tests {
         assert_eq!(Hello::decode(&there, &hello.encode(&here, 3).unwrap()), Ok((3, hello.clone())));
         assert_eq!(Hello::decode(&here, &hello.encode(&there, 3).unwrap()), Ok((3, hello.clone())));
         assert!(hello.encode(&here, 4).is_err(), "nobody has that number");
-        // A process that does not know what this one published is not looked up, whatever it calls itself.
+        // A process that does not know this one's published secret is not looked up, whatever name it claims.
         let before = met.met.load(Ordering::Relaxed);
         let (liar, _) = of_two_jobs(6, 5, [60, 51]);
         assert!(Hello::decode(&here, &hello.encode(&liar, 3).unwrap()).unwrap_err().contains("secret"));
