@@ -60,7 +60,7 @@ DEVICE void fence(void) { __nvvm_membar_sys(); }
 struct Job {
     u64 words;
     u32 number;
-    u32 place;
+    u32 slot;
 };
 
 // For each slot, the job of which a block has run, and the decision for that block: twice the number, plus one to run.
@@ -78,13 +78,13 @@ DEVICE bool begin(struct Job job) {
     static __attribute__((shared)) u32 go;
     if (THREAD == 0) {
         u64 decision;
-        if (__atomic_exchange_n(&claimed[job.place], job.number, __ATOMIC_RELAXED) != job.number) {
+        if (__atomic_exchange_n(&claimed[job.slot], job.number, __ATOMIC_RELAXED) != job.number) {
             *word(job, STARTED) = job.number;
             fence();
             decision = 2 * (u64)job.number + (*word(job, REVOKED) != job.number);
-            decided[job.place] = decision;
+            decided[job.slot] = decision;
         } else {
-            do decision = decided[job.place];
+            do decision = decided[job.slot];
             while (decision / 2 != job.number);
         }
         go = decision & 1;
@@ -98,8 +98,8 @@ DEVICE void end(struct Job job) {
     barrier();
     if (THREAD == 0) {
         fence();
-        if (__atomic_fetch_add(&finished[job.place], 1, __ATOMIC_RELAXED) + 1 == BLOCKS) {
-            finished[job.place] = 0;
+        if (__atomic_fetch_add(&finished[job.slot], 1, __ATOMIC_RELAXED) + 1 == BLOCKS) {
+            finished[job.slot] = 0;
             fence();
             *word(job, ENDED) = job.number;
         }

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
 
-/// The number of places. A key selects its place and replaces the entry there.
-const PLACES: usize = 64;
+/// The number of slots. A key selects its slot and replaces the entry there.
+const SLOTS: usize = 64;
 
 /// Pairs of words by numbers other than 0.
 pub(crate) struct Memo {
-    places: [Place; PLACES],
+    slots: [Slot; SLOTS],
     writing: Mutex<()>,
 }
 
-struct Place {
+struct Slot {
     /// Odd during a write, and never reused: reading the same version twice shows that no write happened in between.
     version: AtomicU64,
     number: AtomicU64,
@@ -24,40 +24,40 @@ struct Place {
 impl Default for Memo {
     fn default() -> Self {
         let zero = AtomicU64::default;
-        let place = |_| Place { version: zero(), number: zero(), words: [zero(), zero()] };
-        Memo { places: std::array::from_fn(place), writing: Mutex::new(()) }
+        let slot = |_| Slot { version: zero(), number: zero(), words: [zero(), zero()] };
+        Memo { slots: std::array::from_fn(slot), writing: Mutex::new(()) }
     }
 }
 
 impl Memo {
-    fn place(&self, number: u64) -> &Place {
-        &self.places[number as usize % PLACES]
+    fn slot(&self, number: u64) -> &Slot {
+        &self.slots[number as usize % SLOTS]
     }
 
     #[inline]
     pub(crate) fn get(&self, number: u64) -> Option<[u64; 2]> {
-        let place = self.place(number);
-        let version = place.version.load(Ordering::Acquire);
-        if number == 0 || place.number.load(Ordering::Relaxed) != number {
+        let slot = self.slot(number);
+        let version = slot.version.load(Ordering::Acquire);
+        if number == 0 || slot.number.load(Ordering::Relaxed) != number {
             return None;
         }
-        let words = [place.words[0].load(Ordering::Relaxed), place.words[1].load(Ordering::Relaxed)];
+        let words = [slot.words[0].load(Ordering::Relaxed), slot.words[1].load(Ordering::Relaxed)];
         // A reader that has seen a part of a later write also sees its version.
         fence(Ordering::Acquire);
-        let whole = version.is_multiple_of(2) && place.version.load(Ordering::Relaxed) == version;
+        let whole = version.is_multiple_of(2) && slot.version.load(Ordering::Relaxed) == version;
         whole.then_some(words)
     }
 
     pub(crate) fn set(&self, number: u64, words: [u64; 2]) {
         let _alone = self.writing.lock();
-        let place = self.place(number);
-        let version = place.version.load(Ordering::Relaxed);
-        place.version.store(version + 1, Ordering::Relaxed);
+        let slot = self.slot(number);
+        let version = slot.version.load(Ordering::Relaxed);
+        slot.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        place.number.store(number, Ordering::Relaxed);
-        place.words[0].store(words[0], Ordering::Relaxed);
-        place.words[1].store(words[1], Ordering::Relaxed);
-        place.version.store(version + 2, Ordering::Release);
+        slot.number.store(number, Ordering::Relaxed);
+        slot.words[0].store(words[0], Ordering::Relaxed);
+        slot.words[1].store(words[1], Ordering::Relaxed);
+        slot.version.store(version + 2, Ordering::Release);
     }
 }
 
@@ -73,17 +73,17 @@ mod tests {
         assert_eq!(memo.get(0), None);
         memo.set(7, [1, 2]);
         assert_eq!(memo.get(7), Some([1, 2]));
-        assert_eq!(memo.get(7 + PLACES as u64), None);
+        assert_eq!(memo.get(7 + SLOTS as u64), None);
         memo.set(7, [1, 3]);
         assert_eq!(memo.get(7), Some([1, 3]));
-        memo.set(7 + PLACES as u64, [4, 5]);
-        assert_eq!((memo.get(7), memo.get(7 + PLACES as u64)), (None, Some([4, 5])));
+        memo.set(7 + SLOTS as u64, [4, 5]);
+        assert_eq!((memo.get(7), memo.get(7 + SLOTS as u64)), (None, Some([4, 5])));
     }
 
     #[test]
     fn entries_of_two_keys_are_never_mixed() {
         let (memo, over) = (Memo::default(), AtomicBool::new(false));
-        let numbers = [3, 3 + PLACES as u64, 3 + 2 * PLACES as u64];
+        let numbers = [3, 3 + SLOTS as u64, 3 + 2 * SLOTS as u64];
         std::thread::scope(|scope| {
             for writer in 0..2 {
                 let (memo, over) = (&memo, &over);

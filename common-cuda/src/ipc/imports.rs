@@ -192,7 +192,7 @@ impl Imports {
         if enough { Reach::NotYet } else { Reach::NeedsDescriptor(DescriptorRequest::of(exported)) }
     }
 
-    /// Handles the answer of `peer`: maps the memory and closes the descriptors, which the owner's limits count, too.
+    /// Handles the answer of `peer`: maps the memory and then closes the descriptors.
     pub fn supply(&self, peer: u32, wanted: &DescriptorRequest, answer: Answer) {
         let mut asked = Vec::new();
         let mut state = self.state.lock();

@@ -48,19 +48,19 @@ impl Words {
     }
 
     /// Returns a word of a slot, counted from the first of this number.
-    fn word(&self, place: usize, word: usize) -> *mut AtomicU32 {
-        // SAFETY: a word of one of the places, which lie within the memory.
-        unsafe { self.memory.address::<AtomicU32>().add(place * WORDS + word) }
+    fn word(&self, slot: usize, word: usize) -> *mut AtomicU32 {
+        // SAFETY: a word of one of the slots, which lie within the memory.
+        unsafe { self.memory.address::<AtomicU32>().add(slot * WORDS + word) }
     }
 
     /// Takes the words of a job. Returns `None` if too many jobs are under way.
     pub(super) fn job(&mut self) -> Option<Job> {
-        let place = self.free.pop()?;
-        let words = self.word(place, 0);
-        let device = self.memory.device() + (place * WORDS * size_of::<u32>()) as u64;
+        let slot = self.free.pop()?;
+        let words = self.word(slot, 0);
+        let device = self.memory.device() + (slot * WORDS * size_of::<u32>()) as u64;
         let number = next_number();
-        self.numbers[place] = number;
-        Some(Job { words, device, place, number })
+        self.numbers[slot] = number;
+        Some(Job { words, device, slot, number })
     }
 
     /// Records that a job is in the stream.
@@ -69,20 +69,20 @@ impl Words {
         if self.line.is_empty() {
             self.first_since = Instant::now();
         }
-        self.line.push_back((job.place, job.number));
+        self.line.push_back((job.slot, job.number));
     }
 
     /// Checks whether the first unfinished job has waited this long for room on the device. Jobs behind it wait for its
     /// end, with or without room.
     pub(super) fn stalled(&mut self, patience: Duration) -> bool {
         self.advance();
-        let waits = self.line.front().is_some_and(|&(place, number)| !self.says(place, STARTED, number));
+        let waits = self.line.front().is_some_and(|&(slot, number)| !self.is_set(slot, STARTED, number));
         waits && self.first_since.elapsed() > patience
     }
 
     fn advance(&mut self) {
-        while let Some(&(place, number)) = self.line.front() {
-            if self.numbers[place] == number && !self.says(place, ENDED, number) {
+        while let Some(&(slot, number)) = self.line.front() {
+            if self.numbers[slot] == number && !self.is_set(slot, ENDED, number) {
                 break;
             }
             self.line.pop_front();
@@ -90,14 +90,14 @@ impl Words {
         }
     }
 
-    fn says(&self, place: usize, word: usize, number: u32) -> bool {
+    fn is_set(&self, slot: usize, word: usize, number: u32) -> bool {
         // SAFETY: an atomic of the memory's.
-        unsafe { &*self.word(place, word) }.load(Ordering::SeqCst) == number
+        unsafe { &*self.word(slot, word) }.load(Ordering::SeqCst) == number
     }
 
     /// Releases the words of a job that has ended or was never launched.
     pub(super) fn give_back(&mut self, job: Job) {
-        self.free.push(job.place);
+        self.free.push(job.slot);
     }
 
     /// Unregisters the words in their context. The context is current, and no job is in it.
@@ -111,7 +111,7 @@ pub(super) struct Job {
     words: *mut AtomicU32,
     /// The device address of the words.
     device: u64,
-    place: usize,
+    slot: usize,
     number: u32,
 }
 
@@ -119,19 +119,19 @@ pub(super) struct Job {
 unsafe impl Send for Job {}
 
 impl Job {
-    fn says(&self, word: usize) -> bool {
+    fn is_set(&self, word: usize) -> bool {
         // SAFETY: one of the job's words, which stay until it is given back.
         unsafe { &*self.words.add(word) }.load(Ordering::SeqCst) == self.number
     }
 
     /// Checks whether the job no longer accesses memory. If it was not revoked, everything is copied.
     pub(super) fn ended(&self) -> bool {
-        self.says(ENDED)
+        self.is_set(ENDED)
     }
 
     /// Checks whether the job still waits for room on its device.
     pub(super) fn waits(&self) -> bool {
-        !self.says(STARTED)
+        !self.is_set(STARTED)
     }
 
     /// Revokes the job: it copies nothing unless it has started already. See [`quiet`](Self::quiet).
@@ -156,14 +156,14 @@ pub(super) const THREADS: u32 = 512;
 pub(super) struct Name {
     words: u64,
     number: u32,
-    place: u32,
+    slot: u32,
 }
 
 impl Name {
-    pub(super) const NONE: Name = Name { words: 0, number: 0, place: 0 };
+    pub(super) const NONE: Name = Name { words: 0, number: 0, slot: 0 };
 
     pub(super) fn of(job: &Job) -> Name {
-        Name { words: job.device, number: job.number, place: job.place as u32 }
+        Name { words: job.device, number: job.number, slot: job.slot as u32 }
     }
 }
 
