@@ -31,8 +31,6 @@ const _: () = {
 };
 
 impl Header for CreditHeader {
-    const KIND: u8 = kind::CREDIT;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: CreditLayout = reader.read_all()?;
         reader.unused(layout.flags, &layout.zero)?;
@@ -41,13 +39,11 @@ impl Header for CreditHeader {
 
     fn encode(&self, out: &mut HeaderBuffer) {
         let consumed = self.consumed.into();
-        out.push(CreditLayout { kind: Self::KIND, flags: 0, zero: [0; 6], consumed }.as_bytes());
+        out.push(CreditLayout { kind: kind::CREDIT, flags: 0, zero: [0; 6], consumed }.as_bytes());
     }
 }
 
 impl Header for Resume {
-    const KIND: u8 = kind::RESUME;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: ResumeLayout = reader.read_all()?;
         reader.unused(layout.flags, &layout.zero)?;
@@ -56,6 +52,6 @@ impl Header for Resume {
 
     fn encode(&self, out: &mut HeaderBuffer) {
         let (btl, received) = (self.btl.0.into(), self.received.into());
-        out.push(ResumeLayout { kind: Self::KIND, flags: 0, zero: 0.into(), btl, received }.as_bytes());
+        out.push(ResumeLayout { kind: kind::RESUME, flags: 0, zero: 0.into(), btl, received }.as_bytes());
     }
 }

@@ -11,9 +11,8 @@
 //! | [`fragments`] | the sender sends through internal buffers |
 //!
 //! Each protocol's file or folder holds both ends, the probes by which [`choice`] compares the protocols (see
-//! [`probe`]), and its headers in `header.rs`,
-//! and its state in `state.rs`. [`mod@explain`] prints the same probes. [`transfer`] has the envelope of a
-//! transfer, which holds the state of the protocol that moves it.
+//! [`probe`]), its headers in `header.rs` and its state in `state.rs`. [`mod@explain`] prints the same probes.
+//! [`transfer`] has the envelope of a transfer, which holds the state of the protocol that moves it.
 
 mod choice;
 mod context;

@@ -45,8 +45,6 @@ impl MatchLayout {
 
 /// The header of an eager message. The payload is its data.
 impl Header for Envelope {
-    const KIND: u8 = kind::MATCH;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: MatchLayout = reader.read()?;
         reader.flags(layout.flags, 0)?;

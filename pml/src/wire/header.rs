@@ -6,8 +6,6 @@ use super::reader::{Malformed, Reader};
 
 /// A checked header.
 pub(crate) trait Header: Sized {
-    const KIND: u8;
-
     /// Parses a header of this kind.
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed>;
 

@@ -53,8 +53,6 @@ const FLAG_TO_DEVICE: u8 = 1;
 const FLAG_OFFERED: u8 = 2;
 
 impl Header for Ack {
-    const KIND: u8 = kind::ACK;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let AckLayout { flags, zero, sender, receiver, from, to, total, offer, .. } = reader.read_all()?;
         reader.flags(flags, FLAG_TO_DEVICE | FLAG_OFFERED)?;
@@ -81,7 +79,7 @@ impl Header for Ack {
     fn encode(&self, out: &mut HeaderBuffer) {
         let offered = if self.offer.is_some() { FLAG_OFFERED } else { 0 };
         let layout = AckLayout {
-            kind: Self::KIND,
+            kind: kind::ACK,
             flags: offered | if self.to_device { FLAG_TO_DEVICE } else { 0 },
             zero: [0; 6],
             sender: self.sender.0.into(),
@@ -96,8 +94,6 @@ impl Header for Ack {
 }
 
 impl Header for FragmentHeader {
-    const KIND: u8 = kind::FRAGMENT;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let FragmentLayout { flags, zero, receiver, offset, .. } = reader.read()?;
         reader.unused(flags, &zero)?;
@@ -112,6 +108,6 @@ impl Header for FragmentHeader {
 
     fn encode(&self, out: &mut HeaderBuffer) {
         let (receiver, offset) = (self.receiver.0.into(), self.offset.into());
-        out.push(FragmentLayout { kind: Self::KIND, flags: 0, zero: [0; 6], receiver, offset }.as_bytes());
+        out.push(FragmentLayout { kind: kind::FRAGMENT, flags: 0, zero: [0; 6], receiver, offset }.as_bytes());
     }
 }

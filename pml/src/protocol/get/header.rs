@@ -29,8 +29,6 @@ const _: () = {
 };
 
 impl Header for Get {
-    const KIND: u8 = kind::GET;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let GetLayout { rendezvous, btl, ordinal, handle_len, zero } = reader.read()?;
         let flags = rendezvous.matching.flags;
@@ -44,7 +42,7 @@ impl Header for Get {
 
     fn encode(&self, out: &mut HeaderBuffer) {
         let Get { envelope, announced, from } = self;
-        let mut rendezvous = RendezvousLayout::new(Self::KIND, envelope, announced);
+        let mut rendezvous = RendezvousLayout::new(kind::GET, envelope, announced);
         rendezvous.matching.flags |= from.flags();
         let (btl, ordinal, handle_len) = (from.btl.0.into(), from.ordinal, from.handle_len());
         out.push(GetLayout { rendezvous, btl, ordinal, handle_len, zero: 0.into() }.as_bytes());

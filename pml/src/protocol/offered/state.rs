@@ -12,23 +12,23 @@ use crate::wire::Id;
 #[derive(Default)]
 pub(crate) struct Offers {
     /// The oldest first.
-    pub(crate) open: VecDeque<OpenOffer>,
+    pub(super) open: VecDeque<OpenOffer>,
     /// The count of the peer's messages when it last changed.
-    pub(crate) heard: u64,
+    pub(super) heard: u64,
     /// Turns since then.
-    pub(crate) turns: usize,
+    pub(super) turns: usize,
     /// Bytes that are believed to be claimed and have not come.
-    pub(crate) claimed: u64,
+    pub(super) claimed: u64,
     /// That count when the peer was found to be away.
-    pub(crate) away: Option<u64>,
+    pub(super) away: Option<u64>,
 }
 
-pub(crate) struct OpenOffer {
-    pub(crate) id: Id,
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    pub(crate) link: u32,
-    pub(crate) offer: Offer,
+pub(super) struct OpenOffer {
+    pub(super) id: Id,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) link: u32,
+    pub(super) offer: Offer,
 }
 
 impl Offers {

@@ -48,8 +48,6 @@ const _: () = {
 };
 
 impl Header for Put {
-    const KIND: u8 = kind::PUT;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let PutLayout { flags, ordinal, handle_len, btl, sender, receiver, offset, len, total, .. } = reader.read()?;
         reader.flags(flags, Exposed::FLAG_BLOCKS)?;
@@ -66,7 +64,7 @@ impl Header for Put {
 
     fn encode(&self, out: &mut HeaderBuffer) {
         let layout = PutLayout {
-            kind: Self::KIND,
+            kind: kind::PUT,
             flags: self.to.flags(),
             ordinal: self.to.ordinal,
             handle_len: self.to.handle_len(),
@@ -83,8 +81,6 @@ impl Header for Put {
 }
 
 impl Header for PutFin {
-    const KIND: u8 = kind::PUT_FIN;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let PutFinLayout { flags, zero, code, receiver, offset, len, .. } = reader.read_all()?;
         reader.unused(flags, &zero)?;
@@ -95,7 +91,7 @@ impl Header for PutFin {
 
     fn encode(&self, out: &mut HeaderBuffer) {
         let layout = PutFinLayout {
-            kind: Self::KIND,
+            kind: kind::PUT_FIN,
             flags: 0,
             zero: 0.into(),
             code: Abort::code_of(self.result).into(),

@@ -7,19 +7,19 @@ use crate::wire::Id;
 
 /// A range that the receiver asked to have stored.
 pub(crate) struct PutJob {
-    pub(crate) id: Id,
-    pub(crate) receiver: Id,
+    pub(super) id: Id,
+    pub(super) receiver: Id,
     /// The range in the message. The handle's memory begins with its first byte.
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
+    pub(super) offset: u64,
+    pub(super) len: u64,
     /// Bytes of it that the link took.
-    pub(crate) next: u64,
-    pub(crate) link: u32,
-    pub(crate) handle: RemoteHandle,
+    pub(super) next: u64,
+    pub(super) link: u32,
+    pub(super) handle: RemoteHandle,
     /// The blocks in the handle's memory, if there are several.
-    pub(crate) blocks: Option<Strided>,
+    pub(super) blocks: Option<Strided>,
     /// Whether a kernel packs it.
-    pub(crate) packed: bool,
-    pub(crate) outstanding: usize,
-    pub(crate) failed: bool,
+    pub(super) packed: bool,
+    pub(super) outstanding: usize,
+    pub(super) failed: bool,
 }

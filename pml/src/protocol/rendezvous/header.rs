@@ -100,8 +100,6 @@ pub(crate) fn rendezvous_bytes(envelope: &Envelope, announced: &Announced) -> [u
 }
 
 impl Header for Rts {
-    const KIND: u8 = kind::RENDEZVOUS;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: RendezvousLayout = reader.read()?;
         let (kind, flags) = (reader.kind, layout.matching.flags);
@@ -124,8 +122,6 @@ impl Header for Rts {
 }
 
 impl Header for Fin {
-    const KIND: u8 = kind::FIN;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: FinLayout = reader.read_all()?;
         reader.unused(layout.flags, &layout.zero)?;
@@ -134,13 +130,11 @@ impl Header for Fin {
 
     fn encode(&self, out: &mut HeaderBuffer) {
         let (code, sender) = (Abort::code_of(self.result).into(), self.sender.0.into());
-        out.push(FinLayout { kind: Self::KIND, flags: 0, zero: 0.into(), code, sender }.as_bytes());
+        out.push(FinLayout { kind: kind::FIN, flags: 0, zero: 0.into(), code, sender }.as_bytes());
     }
 }
 
 impl Header for AbortHeader {
-    const KIND: u8 = kind::ABORT;
-
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: AbortLayout = reader.read_all()?;
         reader.unused(layout.flags, &layout.zero)?;
@@ -150,6 +144,6 @@ impl Header for AbortHeader {
 
     fn encode(&self, out: &mut HeaderBuffer) {
         let (code, receiver, sent) = (self.reason.code().into(), self.receiver.0.into(), self.sent.into());
-        out.push(AbortLayout { kind: Self::KIND, flags: 0, zero: 0.into(), code, receiver, sent }.as_bytes());
+        out.push(AbortLayout { kind: kind::ABORT, flags: 0, zero: 0.into(), code, receiver, sent }.as_bytes());
     }
 }
