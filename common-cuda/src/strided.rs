@@ -42,8 +42,7 @@ impl Strided {
     }
 
     /// Returns the same blocks without dimensions that repeat once or only continue another one.
-    #[must_use]
-    pub fn simplified(&self) -> Strided {
+    pub(crate) fn simplified(&self) -> Strided {
         let mut simple = Strided { dimensions: [(1, 0); MAX_STRIDED_DIMENSIONS], ..*self };
         let mut used: usize = 0;
         for (count, stride) in self.dimensions.into_iter().filter(|dimension| dimension.0 > 1) {

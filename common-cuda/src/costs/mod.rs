@@ -117,7 +117,7 @@ impl DeviceCosts {
     /// that is not known.
     ///
     /// A kernel occupies multiprocessors that the program could use. If both take the same time, prefer copy engines.
-    pub fn kernel_is_faster(&self, copies: usize, bytes: u64) -> Option<bool> {
+    pub(crate) fn kernel_is_faster(&self, copies: usize, bytes: u64) -> Option<bool> {
         const CLEARLY: f64 = 1.25;
         let (kernel, several) = (self.kernel.figure()?, self.several.figure()?);
         let push = self.peer(None)?.push.figure()?;

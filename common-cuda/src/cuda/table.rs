@@ -73,7 +73,6 @@ macro_rules! functions {
                 /// # Safety
                 /// The arguments meet the requirements of the CUDA driver API.
                 #[inline]
-                #[allow(dead_code, reason = "the table has rows for what is to come")]
                 #[allow(clippy::too_many_arguments, reason = "a function of the driver's has as many as it has")]
                 pub(crate) unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Failure> {
                     match self.$name {
@@ -130,9 +129,6 @@ functions! {
     cuEventQuery(event: CUevent) since 2000 exported "cuEventQuery";
 
     cuStreamBatchMemOp(stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint) since 11070 exported "cuStreamBatchMemOp_v2";
-    // For stream-ordered messages, which do not exist yet.
-    cuStreamWriteValue64(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) since 11070 exported "cuStreamWriteValue64_v2";
-    cuStreamWaitValue64(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) since 11070 exported "cuStreamWaitValue64_v2";
 
     cuModuleLoadData(module: *mut CUmodule, image: *const c_void) since 2000 exported "cuModuleLoadData";
     cuModuleUnload(module: CUmodule) since 2000 exported "cuModuleUnload";
