@@ -16,8 +16,8 @@ pub enum Direction {
 /// The work that a batch of copies waits for first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Work already in the context's legacy default stream, where the parameter `default_stream_order` says so. For
-    /// the first batch of an operation on a user's buffer.
+    /// Work already in the context's legacy default stream, if the parameter `default_stream_order` requires it. For
+    /// the first batch of an operation on a user's buffer. The calling thread must not capture a stream.
     AfterDefaultStream,
     /// No work, because an earlier batch of the same operation has waited.
     None,

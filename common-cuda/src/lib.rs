@@ -16,7 +16,7 @@
 //! | measured costs of copies | `measure` |
 //! | copies and their mechanisms | `copies`; `kernels`, `copier`, `cpu_mapping` |
 //! | memory that Cableway allocates, registered host memory | `memory` |
-//! | order after the program's work | `order` |
+//! | default streams | `order` |
 //! | contexts of the program | `context` |
 //! | vendors | `cuda`, `double` |
 //! | the seam | `driver` |
@@ -67,7 +67,7 @@ mod strided;
 pub use copies::{Completion, CopyBatch};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
-pub use devices::{DeviceBuffer, Devices, LIBDIR_VARIABLE, Moment, Scratch};
+pub use devices::{CopyOrder, DeviceBuffer, Devices, LIBDIR_VARIABLE, Scratch, StreamQueries};
 pub use direct::{Allocation, DirectSupport, WritesSeen};
 pub use error::DeviceError;
 pub use exported::{ExportKind, Exported, PieceDescriptor};

@@ -1,4 +1,5 @@
-//! The order of Cableway's work after the program's own. Only this module decides about it.
+//! The default stream of a context, and the ways to work after it. Other modules ask for the order of an operation by
+//! [`CopyOrder`](crate::CopyOrder).
 //!
 //! A program may send a buffer while a copy or a kernel in its default stream still writes it. With
 //! `default_stream_order=legacy`, the first access to the buffer follows the work in that stream:
@@ -6,75 +7,38 @@
 //!   1.0 us to a copy.
 //! - An access that no stream orders (by a CPU, a NIC, another process, or a kernel that must start now) begins once the
 //!   default stream is idle ([`DefaultStream::is_idle`]). The query takes 1.3 us. One answer serves all operations that
-//!   began before the query ([`moment`]).
+//!   began before the query ([`Moment`]).
 //!
 //! An MPI call on a thread that captures a stream is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cableway_base::parameters::DefaultStreamOrder;
 use parking_lot::Mutex;
 
 use crate::context::Context;
-use crate::copy::Order;
 use crate::driver::{Event, Failure, Stream};
 use crate::memo::Memo;
 
-/// The work that an operation follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
-    /// None: an earlier part of the same operation has waited.
-    Nothing,
-    /// None, but the calling thread must not be capturing a stream.
-    NoCapture,
-    /// The work in the context's default stream. The calling thread must not be capturing.
-    DefaultStream,
-}
+/// The number of queries of default streams so far.
+static QUERIES: AtomicU64 = AtomicU64::new(1);
 
-/// The rule that the parameter `default_stream_order` sets.
+/// A point in time, as the number of queries of default streams before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OrderRule {
-    default_stream: bool,
-}
+pub(crate) struct Moment(u64);
 
-impl OrderRule {
-    pub(crate) fn new(parameter: DefaultStreamOrder) -> OrderRule {
-        OrderRule { default_stream: parameter == DefaultStreamOrder::Legacy }
-    }
-
-    /// Checks whether anything ever waits for a default stream.
-    pub(crate) fn is_ordered(self) -> bool {
-        self.default_stream
-    }
-
-    /// Returns the work that a batch of copies comes after.
-    pub(crate) fn of(self, order: Order) -> After {
-        match order {
-            Order::None => After::Nothing,
-            Order::AfterDefaultStream if self.default_stream => After::DefaultStream,
-            Order::AfterDefaultStream => After::NoCapture,
-        }
+impl Moment {
+    /// Returns the present moment: before every later query.
+    #[inline]
+    pub(crate) fn now() -> Moment {
+        Moment(QUERIES.load(Ordering::Acquire))
     }
 }
-
-/// The number of queries of default streams so far. Moments are counted by it.
-static QUESTIONS: AtomicU64 = AtomicU64::new(1);
-
-/// Returns the present moment: before every later query.
-pub(crate) fn moment() -> u64 {
-    QUESTIONS.load(Ordering::Acquire)
-}
-
-/// The moments of the last queries that found default streams idle, by ids of contexts. They serve callers that have
-/// only an id, because finding the context takes a lock. The memo forgets entries, and two threads may leave the older
-/// moment in it. The cost is one more query.
-pub(crate) type Settled = Memo;
 
 /// Checks whether the work that the default stream of the context of this id had at a moment is known to be done.
 /// Returns `None` if nothing is known about that stream.
-pub(crate) fn settled_since(settled: &Settled, context: u64, moment: u64) -> Option<bool> {
-    settled.get(context).map(|[_, settled]| settled > moment)
+pub(crate) fn settled_since(settled: &Memo, context: u64, moment: Moment) -> Option<bool> {
+    settled.get(context).map(|[_, settled]| settled > moment.0)
 }
 
 /// The legacy default stream of one context.
@@ -83,19 +47,22 @@ pub(crate) struct DefaultStream {
     /// The moment of the last query that found the stream idle. Unlike `all`, it never expires, so that a caller that
     /// polls makes progress.
     settled: AtomicU64,
-    all: Arc<Settled>,
+    /// The moments of the last queries that found default streams idle, by ids of contexts. They serve callers that
+    /// have only an id, because finding the context takes a lock. The memo forgets entries, and two threads may leave
+    /// the older moment in it. The cost is one more query.
+    all: Arc<Memo>,
     /// The event for which internal streams wait.
     event: Mutex<Option<Event>>,
 }
 
 impl DefaultStream {
-    pub(crate) fn new(context: Arc<Context>, all: Arc<Settled>) -> DefaultStream {
+    pub(crate) fn new(context: Arc<Context>, all: Arc<Memo>) -> DefaultStream {
         DefaultStream { context, settled: AtomicU64::new(0), all, event: Mutex::default() }
     }
 
     /// Checks whether the work that it had at a moment is known to be done.
-    pub(crate) fn settled_since(&self, moment: u64) -> bool {
-        self.settled.load(Ordering::Acquire) > moment
+    pub(crate) fn settled_since(&self, moment: Moment) -> bool {
+        self.settled.load(Ordering::Acquire) > moment.0
     }
 
     /// Checks whether it is idle. Returns `None` if a capture forbids the query. The context is current.
@@ -104,12 +71,12 @@ impl DefaultStream {
     /// default streams, but no non-blocking ones.
     pub(crate) fn is_idle(&self) -> Result<Option<bool>, Failure> {
         let driver = self.context.driver;
-        let question = QUESTIONS.fetch_add(1, Ordering::AcqRel) + 1;
+        let query = QUERIES.fetch_add(1, Ordering::AcqRel) + 1;
         let idle = driver.default_stream_is_idle()?;
         match idle {
             Some(true) => {
-                let before = self.settled.fetch_max(question, Ordering::AcqRel);
-                self.all.set(self.context.id, [0, question.max(before)]);
+                let before = self.settled.fetch_max(query, Ordering::AcqRel);
+                self.all.set(self.context.id, [0, query.max(before)]);
             }
             Some(false) => {}
             None => warn_of_capture(),

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use cableway_base::Parameters;
-use cableway_base::parameters::DeviceProtocols;
+use cableway_base::parameters::{DefaultStreamOrder, DeviceProtocols};
 
 /// The parameters of contexts, read once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
+    /// True if work follows the program's default streams.
+    pub(crate) ordered: bool,
     pub(crate) kernels: bool,
     /// The longest wait of a job for room on its device.
     pub(crate) patience: Duration,
@@ -33,6 +35,7 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn new(parameters: &Parameters) -> Settings {
         Settings {
+            ordered: parameters.default_stream_order == DefaultStreamOrder::Legacy,
             kernels: parameters.device_kernels && parameters.device_protocols == DeviceProtocols::Auto,
             patience: parameters.device_kernel_patience,
             kernel_limit: parameters.device_kernel_limit,

@@ -5,7 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use cableway_common_cuda::{
-    BouncePool, BufferKind, Completion, DeviceBuffer, DeviceIndex, Devices, Direction, Location, Order, RowCopy,
+    BouncePool, BufferKind, Completion, CopyOrder, DeviceBuffer, DeviceIndex, Devices, Direction, Location, Order,
+    RowCopy,
 };
 use common::{app, devices, devices_with, isolated, pattern};
 
@@ -71,16 +72,20 @@ fn default_stream_work_is_known_to_be_done_after_a_query() {
         let mut buffer = buffer(&devices, BufferKind::Device, 1 << 20);
         let at = buffer.location();
         buffer.fill(1).unwrap();
-        let begun = devices.moment();
-        assert!(!devices.settled_since(&at, begun), "nothing is known before the query");
+        let begun = CopyOrder::begin();
+        assert_eq!(begun.of(&at, &devices), Order::AfterDefaultStream, "nothing is known before the query");
         while !devices.ask_default_stream(&at).unwrap() {}
-        assert!(devices.settled_since(&at, begun));
-        assert!(!devices.settled_since(&at, devices.moment()), "nothing is known about later work");
+        assert_eq!(begun.of(&at, &devices), Order::None);
+        assert_eq!(
+            CopyOrder::begin().of(&at, &devices),
+            Order::AfterDefaultStream,
+            "nothing is known about later work"
+        );
         buffer.fill(2).unwrap();
         if common::on_simulated_driver(test) {
             assert!(!devices.ask_default_stream(&at).unwrap(), "the stream is busy");
         }
-        assert!(devices_with(&["default_stream_order=none"]).settled_since(&at, devices.moment()));
+        assert_eq!(CopyOrder::begin().of(&at, &devices_with(&["default_stream_order=none"])), Order::None);
     });
 }
 

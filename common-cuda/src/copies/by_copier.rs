@@ -4,9 +4,8 @@ use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
 use crate::copier::{self, Posted};
-use crate::copy::{Direction, RowCopy, Within};
+use crate::copy::{Direction, Order, RowCopy, Within};
 use crate::driver::Failure;
-use crate::order::After;
 
 /// The copier's part of one operation.
 #[derive(Default)]
@@ -47,7 +46,7 @@ impl Mechanism for ByCopier {
             // Finished copies are repeated, which is harmless.
             copier::Progress::Lost => {
                 copies.pieces.append(&mut self.pieces);
-                copies.after = After::Nothing;
+                copies.order = Order::None;
                 Progress::PutBack
             }
         })

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
-use crate::copy::Direction;
+use crate::copy::{Direction, Order};
 use crate::driver::Failure;
 use crate::location::MemoryClass;
-use crate::order::After;
 
 /// A copy is complete as soon as it has begun.
 #[derive(Default)]
@@ -29,9 +28,9 @@ impl Mechanism for ByCpu {
 
     fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure> {
         let piece = copies.pieces[0];
-        let ready = || match copies.after {
-            After::Nothing => Ok(workspace.context.alive()),
-            After::NoCapture | After::DefaultStream => entry.may_begin(),
+        let ready = || match copies.order {
+            Order::None => Ok(workspace.context.alive()),
+            Order::AfterDefaultStream => entry.may_begin(),
         };
         // SAFETY: one row between host memory and an allocation of the context's own, both valid and left alone by the
         // promise of the caller that added it.

@@ -3,11 +3,10 @@
 use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
-use crate::copy::{BlockCopy, Direction, RowCopy, Within};
+use crate::copy::{BlockCopy, Direction, Order, RowCopy, Within};
 use crate::driver::Failure;
 use crate::kernels::{Jobs, Pieces, Strides, Work};
 use crate::memory::Packing;
-use crate::order::After;
 
 /// The kernels' part of one operation. Its copies are kept, so that copy engines can make them if the kernels find no
 /// room on the device.
@@ -63,11 +62,11 @@ impl ByKernels {
     /// Launches kernels for suitable copies, if possible, and leaves the other pieces to copy engines.
     fn launch(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<(), Failure> {
         let able = workspace.settings.kernels && workspace.kernels.ready();
-        let after = copies.after;
+        let order = copies.order;
         let plain = copies.pieces.len();
         for blocks in copies.blocks.drain(..) {
             let strides = if able { Strides::new(&blocks) } else { None };
-            if self.run(workspace, after, strides.map(Work::Strided))? {
+            if self.run(workspace, order, strides.map(Work::Strided))? {
                 self.blocks.push(blocks);
             } else {
                 copies.pieces.extend(blocks.rows());
@@ -75,7 +74,7 @@ impl ByKernels {
         }
         for stretch in copies.stretches.drain(..) {
             let packed = if able { stretch.for_kernel(workspace, copies.direction) } else { None };
-            if self.run(workspace, after, packed.map(Work::Packed))? {
+            if self.run(workspace, order, packed.map(Work::Packed))? {
                 self.stretches.push(stretch);
             } else if stretch.wants_kernel(copies.direction) {
                 return Err(Failure::NO_KERNEL);
@@ -86,7 +85,7 @@ impl ByKernels {
         if able && plain != 0 && copies.pieces.len() == plain && suits_a_kernel(workspace, copies) {
             let mut pieces = Box::new(Pieces::new());
             let fit = copies.pieces.iter().all(|piece| pieces.push(piece.dst, piece.src, piece.width as u64));
-            if fit && self.run(workspace, after, Some(Work::Pieces(pieces)))? {
+            if fit && self.run(workspace, order, Some(Work::Pieces(pieces)))? {
                 std::mem::swap(&mut self.pieces, &mut copies.pieces);
             }
         }
@@ -94,9 +93,9 @@ impl ByKernels {
     }
 
     /// Launches a job. Returns false if there is nothing to launch, or no launch is possible now.
-    fn run(&mut self, workspace: &Workspace, after: After, work: Option<Work>) -> Result<bool, Failure> {
+    fn run(&mut self, workspace: &Workspace, order: Order, work: Option<Work>) -> Result<bool, Failure> {
         let Some(mut work) = work else { return Ok(false) };
-        let after = (after == After::DefaultStream).then_some(&*workspace.default_stream);
+        let after = workspace.waits(order).then_some(&*workspace.default_stream);
         self.jobs.launch(&workspace.context, &workspace.kernels, &mut work, after)
     }
 
@@ -114,7 +113,7 @@ impl ByKernels {
         }
         let _scope = workspace.context.enter()?;
         self.jobs.order(&workspace.context, workspace.streams.of(copies.direction)?)?;
-        copies.after = After::Nothing;
+        copies.order = Order::None;
         Ok(())
     }
 

@@ -1,19 +1,17 @@
 //! Copies that were gathered for an operation and are not begun yet.
 
 use super::workspace::Workspace;
-use crate::copy::{BlockCopy, Direction, RowCopy, Within};
+use crate::copy::{BlockCopy, Direction, Order, RowCopy, Within};
 use crate::driver::{Failure, Stream};
 use crate::location::Location;
 use crate::memory::Packing;
-use crate::order::After;
 
 /// Copies that no mechanism has taken yet, and properties of the whole operation.
 pub(super) struct Gathered {
     /// The device's side, at least of the first copy.
     pub(super) at: Location,
     pub(super) direction: Direction,
-    /// The work that the copies must follow.
-    pub(super) after: After,
+    pub(super) order: Order,
     pub(super) pieces: Vec<RowCopy>,
     pub(super) blocks: Vec<BlockCopy>,
     pub(super) stretches: Vec<Packing>,
@@ -41,9 +39,9 @@ impl Gathered {
     /// current.
     pub(super) fn ordered_stream<'w>(&mut self, workspace: &'w Workspace) -> Result<&'w Stream, Failure> {
         let stream = workspace.streams.of(self.direction)?;
-        if self.after == After::DefaultStream {
+        if workspace.waits(self.order) {
             workspace.default_stream.precede(stream)?;
-            self.after = After::Nothing;
+            self.order = Order::None;
         }
         Ok(stream)
     }

@@ -3,16 +3,15 @@
 use super::gathered::Gathered;
 use super::workspace::Workspace;
 use crate::context::Scope;
-use crate::copy::Direction;
+use crate::copy::{Direction, Order};
 use crate::driver::Failure;
-use crate::order::After;
 
 /// A mechanism that makes copies, with the state of one operation.
 pub(super) trait Mechanism {
     /// Checks whether it may be able to take some of the copies. Makes no driver call.
     fn suits(&self, workspace: &Workspace, copies: &Gathered) -> bool;
 
-    /// Begins those copies that it can begin now, after the work that `copies.after` names, and takes them out of
+    /// Begins those copies that it can begin now, after the work that `copies.order` names, and takes them out of
     /// `copies`. After a failure none of its copies is under way.
     fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure>;
 
@@ -39,20 +38,20 @@ pub(super) enum Progress {
 /// Enters the context of a starting operation: once, and only if a mechanism needs it.
 pub(super) struct Entry<'w> {
     workspace: &'w Workspace,
-    after: After,
+    order: Order,
     scope: Option<Scope>,
 }
 
 impl<'w> Entry<'w> {
-    pub(super) fn new(workspace: &'w Workspace, after: After) -> Entry<'w> {
-        Entry { workspace, after, scope: None }
+    pub(super) fn new(workspace: &'w Workspace, order: Order) -> Entry<'w> {
+        Entry { workspace, order, scope: None }
     }
 
     /// Makes the context current. Fails if the calling thread captures a stream and must not.
     pub(super) fn enter(&mut self) -> Result<(), Failure> {
         if self.scope.is_none() {
             self.scope = Some(self.workspace.context.enter()?);
-            if self.after != After::Nothing {
+            if self.order != Order::None {
                 self.workspace.default_stream.refuse_capture()?;
             }
         }
@@ -61,9 +60,9 @@ impl<'w> Entry<'w> {
 
     /// Checks whether copies that no stream orders may begin now.
     pub(super) fn may_begin(&mut self) -> Result<bool, Failure> {
-        if self.after != After::Nothing {
+        if self.order != Order::None {
             self.enter()?;
         }
-        Ok(self.after != After::DefaultStream || self.workspace.ask_default_stream()? == Some(true))
+        Ok(!self.workspace.waits(self.order) || self.workspace.ask_default_stream()? == Some(true))
     }
 }

@@ -17,11 +17,10 @@ use super::by_values::ByValues;
 use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
-use crate::copy::Direction;
+use crate::copy::{Direction, Order};
 use crate::driver::{Failure, FailureKind};
 use crate::error::DeviceError;
 use crate::location::Location;
-use crate::order::After;
 
 /// Makes copies in one context.
 pub(crate) struct CopyQueue {
@@ -37,13 +36,13 @@ pub(crate) struct Start {
     /// The location of the device side, at least of the first copy.
     pub(crate) at: Location,
     pub(crate) direction: Direction,
-    pub(crate) after: After,
+    pub(crate) order: Order,
 }
 
 impl Start {
     /// Starts an operation without copies. Memory and direction are not used.
     const NO_COPY: Start =
-        Start { at: Location::HOST, direction: Direction::DeviceToDevice, after: After::DefaultStream };
+        Start { at: Location::HOST, direction: Direction::DeviceToDevice, order: Order::AfterDefaultStream };
 }
 
 impl CopyQueue {
@@ -59,8 +58,8 @@ impl CopyQueue {
     fn operation(self: &Arc<Self>, start: Start) -> Box<Operation> {
         let idle = self.idle.lock().pop();
         let mut operation = idle.unwrap_or_else(|| Box::new(Operation::new(start)));
-        let Start { at, direction, after } = start;
-        (operation.copies.at, operation.copies.direction, operation.copies.after) = (at, direction, after);
+        let Start { at, direction, order } = start;
+        (operation.copies.at, operation.copies.direction, operation.copies.order) = (at, direction, order);
         operation.queue = Some(self.clone());
         operation
     }
@@ -91,7 +90,7 @@ impl CopyQueue {
 
     /// Enters the context for queries of the default stream, on a thread that must not be capturing.
     fn ask<T>(&self, questions: impl FnOnce() -> Result<T, Failure>) -> Result<T, DeviceError> {
-        let mut entry = Entry::new(&self.workspace, After::DefaultStream);
+        let mut entry = Entry::new(&self.workspace, Order::AfterDefaultStream);
         let answer = entry.enter().and_then(|()| questions());
         answer.map_err(|failure| self.workspace.error(failure, Direction::DeviceToDevice, 0))
     }
@@ -143,13 +142,13 @@ pub(super) struct Operation {
 
 impl Operation {
     fn new(start: Start) -> Operation {
-        let Start { at, direction, after } = start;
+        let Start { at, direction, order } = start;
         Operation {
             queue: None,
             copies: Gathered {
                 at,
                 direction,
-                after,
+                order,
                 pieces: Vec::new(),
                 blocks: Vec::new(),
                 stretches: Vec::new(),
@@ -195,7 +194,7 @@ impl Operation {
     /// Offers the copies to one mechanism after the other.
     fn begin(&mut self, workspace: &Workspace) -> Result<Progress, Failure> {
         let copies = &mut self.copies;
-        let mut entry = Entry::new(workspace, copies.after);
+        let mut entry = Entry::new(workspace, copies.order);
         if self.cpu.suits(workspace, copies) {
             self.cpu.begin(workspace, copies, &mut entry)?;
             if copies.is_empty() {
@@ -250,7 +249,7 @@ impl Operation {
             progress = self.engines.poll(workspace, copies)?;
         }
         if progress == Progress::PutBack && !copies.pieces.is_empty() {
-            self.engines.begin(workspace, copies, &mut Entry::new(workspace, After::Nothing))?;
+            self.engines.begin(workspace, copies, &mut Entry::new(workspace, Order::None))?;
         }
         Ok(progress == Progress::Done)
     }

@@ -7,13 +7,15 @@ use super::slots::Slots;
 use super::streams::CopyStreams;
 use crate::context::Context;
 use crate::copier::Copier;
+use crate::copy::Order;
 use crate::costs::{Costs, DeviceCosts};
 use crate::cpu_mapping::CpuMapping;
 use crate::driver::Failure;
 use crate::kernels::Kernels;
 use crate::location::DeviceIndex;
+use crate::memo::Memo;
 use crate::memory::ListMemory;
-use crate::order::{DefaultStream, Settled};
+use crate::order::DefaultStream;
 use crate::settings::Settings;
 
 /// Cableway's streams, kernels and memory in one context. Each releases its objects when it is dropped.
@@ -35,7 +37,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    pub(crate) fn new(context: Arc<Context>, settled: Arc<Settled>, settings: Settings, costs: Arc<Costs>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, settled: Arc<Memo>, settings: Settings, costs: Arc<Costs>) -> Self {
         let default_stream = Arc::new(DefaultStream::new(context.clone(), settled));
         Workspace {
             settings,
@@ -69,6 +71,11 @@ impl Workspace {
         if self.kernels.load(idle) && self.settings.copier {
             self.copier.load();
         }
+    }
+
+    /// Checks whether work in this order waits for the default stream.
+    pub(super) fn waits(&self, order: Order) -> bool {
+        order == Order::AfterDefaultStream && self.settings.ordered
     }
 
     /// Checks whether the default stream is idle; `None` if a capture forbids the query. The context is current.

@@ -16,7 +16,7 @@ impl Devices {
         let platform = self.need("batch", || format!("{at:?}"))?;
         let queue = platform.queue(at)?;
         platform.registrations.settle(&queue.workspace.context);
-        Ok(queue.batch(Start { at: *at, direction, after: platform.order.of(order) }))
+        Ok(queue.batch(Start { at: *at, direction, order }))
     }
 
     /// Copies `len` bytes between any two kinds of memory, after the default stream's work, and waits.

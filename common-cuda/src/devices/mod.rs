@@ -8,10 +8,12 @@ mod kernels;
 mod order;
 mod pools;
 mod scratch;
+mod stream_queries;
 
 pub use buffer::DeviceBuffer;
-pub use order::Moment;
+pub use order::CopyOrder;
 pub use scratch::Scratch;
+pub use stream_queries::StreamQueries;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

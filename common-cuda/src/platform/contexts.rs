@@ -12,7 +12,6 @@ use crate::driver::{ContextHandle, Driver, Failure};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::measure::Keeper;
 use crate::memo::Memo;
-use crate::order::Settled;
 use crate::settings::Settings;
 
 /// An address shifted by this is the index of its piece: drivers map at least that much at a time.
@@ -34,7 +33,7 @@ pub(crate) struct Contexts {
     pieces: [AtomicU64; PIECES],
     /// Contexts and devices of device memory, by ids of allocations.
     located: Memo,
-    settled: Arc<Settled>,
+    settled: Arc<Memo>,
 }
 
 /// A context that was used.
@@ -65,7 +64,7 @@ impl Contexts {
     }
 
     /// When default streams were found idle.
-    pub(crate) fn settled(&self) -> &Settled {
+    pub(crate) fn settled(&self) -> &Memo {
         &self.settled
     }
 

@@ -23,7 +23,6 @@ use crate::error::DeviceError;
 use crate::location::{DeviceIndex, Location};
 use crate::measure::Keeper;
 use crate::memory::Registrations;
-use crate::order::OrderRule;
 use crate::settings::Settings;
 
 /// The devices of one vendor in this process.
@@ -36,7 +35,6 @@ pub(crate) struct Platform {
     contexts: OnceLock<Contexts>,
     pub(crate) registrations: Arc<Registrations>,
     primaries: Primaries,
-    pub(crate) order: OrderRule,
     pub(crate) register_host: bool,
     pub(crate) settings: Settings,
     pub(crate) keeper: Arc<Keeper>,
@@ -52,7 +50,6 @@ impl Platform {
             contexts: OnceLock::new(),
             registrations: Arc::default(),
             primaries: Primaries::default(),
-            order: OrderRule::new(parameters.default_stream_order),
             register_host: parameters.device_register_host,
             settings,
             keeper: Arc::new(Keeper::new(parameters, settings.kernels)),

@@ -15,7 +15,6 @@ mod header;
 mod host;
 mod link;
 mod links;
-mod orders;
 mod peer;
 mod progress;
 mod replacement;

@@ -8,11 +8,10 @@ use cableway_base::lock::{Lock, Locking};
 use cableway_base::parameters::DeviceProtocols;
 use cableway_base::{Counters, Parameters, Rank};
 use cableway_btl::{Btl, Modex};
-use cableway_common_cuda::{BouncePool, Devices};
+use cableway_common_cuda::{BouncePool, Devices, StreamQueries};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::orders::Orders;
 use crate::error::Error;
 use crate::wire::{BtlTag, Card};
 
@@ -37,7 +36,7 @@ pub(crate) struct Core {
     pub(crate) locking: Locking,
     pub(crate) next_link: AtomicU32,
     pub(crate) waiting: Waiting,
-    pub(crate) orders: Orders,
+    pub(crate) orders: StreamQueries,
     /// Bounce buffers for payloads that must wait for a device in memory that cannot. Small messages come by the
     /// window.
     pub(crate) small_bounce: BouncePool,
@@ -144,7 +143,7 @@ impl Core {
             locking,
             next_link: AtomicU32::new(0),
             waiting: Waiting { ranks: Lock::new(locking, SmallVec::new()), len: AtomicUsize::new(0) },
-            orders: Orders::new(locking),
+            orders: StreamQueries::new(locking),
             small_bounce: BouncePool::new(&devices, small, small_count),
             bounce: BouncePool::new(&devices, parameters.device_chunk_size, parameters.device_chunks),
             counters: Counters::default(),

@@ -1,7 +1,7 @@
 //! The buffer of a posted receive.
 
 use cableway_btl::{Region, SharedBytes};
-use cableway_common_cuda::{Completion, Devices, Location, Moment, Order};
+use cableway_common_cuda::{Completion, CopyOrder, Devices, Location, Order};
 use cableway_datatype::Convertor;
 
 use super::user_buffer;
@@ -14,8 +14,8 @@ pub(crate) enum ReceiveBuffer {
     None,
     /// One run of host memory, by far the most common. This is all that a small message needs to know.
     Plain { address: *mut u8, len: u64 },
-    /// Any other buffer, and the time when it was posted.
-    Converted(Convertor, Moment),
+    /// Any other buffer, and the order of copies since it was posted.
+    Converted(Convertor, CopyOrder),
 }
 
 impl ReceiveBuffer {
@@ -39,7 +39,7 @@ impl ReceiveBuffer {
     unsafe fn converted(buffer: Buffer<'_>, location: Location, devices: &Devices) -> Self {
         // SAFETY: the caller's promise.
         let convertor = unsafe { buffer.convertor_to_receive(location, devices) };
-        ReceiveBuffer::Converted(convertor, devices.moment())
+        ReceiveBuffer::Converted(convertor, CopyOrder::begin())
     }
 
     /// Returns the length in bytes.
@@ -144,25 +144,24 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Returns the convertor that unpacks a message of many parts, and the time when the receive was posted.
-    pub(crate) fn into_convertor(self, devices: &Devices) -> Option<(Convertor, Moment)> {
+    /// Returns the convertor that unpacks a message of many parts, and the order of copies since the receive was posted.
+    pub(crate) fn into_convertor(self, devices: &Devices) -> Option<(Convertor, CopyOrder)> {
         match self {
             ReceiveBuffer::None => None,
             ReceiveBuffer::Plain { address, len } => {
                 let buffer = Buffer::bytes(address, len);
                 // SAFETY: the promise of `renew`'s caller.
                 let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
-                Some((convertor, devices.moment()))
+                Some((convertor, CopyOrder::begin()))
             }
             ReceiveBuffer::Converted(convertor, posted) => Some((convertor, posted)),
         }
     }
 }
 
-/// Returns the order of a copy to a buffer that was posted at a given time.
-fn order(convertor: &Convertor, posted: Moment, devices: &Devices) -> Order {
-    let settled = devices.settled_since(convertor.location(), posted) && !convertor.is_mixed();
-    if settled { Order::None } else { Order::AfterDefaultStream }
+/// Returns the order of a copy to a posted buffer.
+fn order(convertor: &Convertor, posted: CopyOrder, devices: &Devices) -> Order {
+    if convertor.is_mixed() { Order::AfterDefaultStream } else { posted.of(convertor.location(), devices) }
 }
 
 /// Copies `len` bytes; a single word without a call.

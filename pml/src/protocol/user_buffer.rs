@@ -1,7 +1,7 @@
 //! The user's buffer of a transfer. Device copies from or to it come after the program's own work on it.
 
 use cableway_btl::{Local, Packed, Region};
-use cableway_common_cuda::{Devices, Location, Moment, Order, Spread, Strided};
+use cableway_common_cuda::{CopyOrder, Devices, Location, Order, Spread, Strided};
 use cableway_datatype::Convertor;
 
 /// Most packed bytes of one operation: kernels count them with 31 bits.
@@ -33,17 +33,12 @@ pub(crate) type Found = Option<(*mut u8, Spread)>;
 
 pub(crate) struct UserBuffer {
     pub(crate) convertor: Convertor,
-    /// When the operation began.
-    begun: Moment,
-    /// Whether the transfer has waited for the default stream since.
-    settled: bool,
-    /// Order of the next copy, unless the wait is done by then. Later copies follow the first.
-    next: Order,
+    order: CopyOrder,
 }
 
 impl UserBuffer {
-    pub(crate) fn new(convertor: Convertor, begun: Moment) -> Self {
-        UserBuffer { convertor, begun, settled: false, next: Order::AfterDefaultStream }
+    pub(crate) fn new(convertor: Convertor, order: CopyOrder) -> Self {
+        UserBuffer { convertor, order }
     }
 
     pub(crate) fn location(&self) -> &Location {
@@ -97,25 +92,21 @@ impl UserBuffer {
 
     /// Returns whether this transfer has waited for the default stream.
     pub(crate) fn is_settled(&self) -> bool {
-        self.settled
+        self.order.is_settled()
     }
 
     pub(crate) fn settle(&mut self) {
-        self.settled = true;
+        self.order.settle();
     }
 
     /// Returns the order of a link's operation on the buffer.
     pub(crate) fn order(&self, devices: &Devices) -> Order {
-        let settled = !self.is_on_device() || self.settled || devices.settled_since(self.location(), self.begun);
-        if settled { Order::None } else { Order::AfterDefaultStream }
+        if self.is_on_device() { self.order.of(self.location(), devices) } else { Order::None }
     }
 
     /// Returns the order of the next copy from or to a device.
     pub(crate) fn next_order(&mut self, devices: &Devices) -> Order {
-        match std::mem::replace(&mut self.next, Order::None) {
-            Order::AfterDefaultStream => self.order(devices),
-            Order::None => Order::None,
-        }
+        self.order.next(self.convertor.location(), devices)
     }
 }
 

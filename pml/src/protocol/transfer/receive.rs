@@ -1,6 +1,6 @@
 //! A message whose data is on its way in.
 
-use cableway_common_cuda::{DeviceError, Moment};
+use cableway_common_cuda::{CopyOrder, DeviceError};
 use cableway_datatype::Convertor;
 
 use crate::core::Active;
@@ -60,7 +60,7 @@ pub(crate) enum AfterOrder {
 }
 
 impl Incoming {
-    pub(crate) fn new(request: Active, convertor: Convertor, posted: Moment, status: Status, sender: Id) -> Self {
+    pub(crate) fn new(request: Active, convertor: Convertor, posted: CopyOrder, status: Status, sender: Id) -> Self {
         let capacity = convertor.packed_size();
         request.begin_transfer();
         Incoming {

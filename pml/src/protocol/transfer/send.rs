@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use cableway_btl::Registration;
-use cableway_common_cuda::{DeviceError, Moment};
+use cableway_common_cuda::{CopyOrder, DeviceError};
 use cableway_datatype::Convertor;
 
 use crate::core::{Active, flow};
@@ -76,7 +76,7 @@ impl Outgoing {
     pub(crate) fn new(
         request: Active,
         convertor: Convertor,
-        begun: Moment,
+        begun: CopyOrder,
         envelope: Envelope,
         synchronous: bool,
     ) -> Self {

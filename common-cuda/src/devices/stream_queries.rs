@@ -6,16 +6,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cableway_common_cuda::{Devices, Location};
-
 use cableway_base::lock::{Lock, Locking};
+
+use super::Devices;
+use crate::location::Location;
 
 /// Idle turns before a question that may turn out to be unnecessary. They take two or three microseconds, in which a
 /// peer of the same node that is about to send has sent.
 const HOLD: usize = 32;
 
 /// The contexts whose default streams are to be asked.
-pub(crate) struct Orders {
+pub struct StreamQueries {
     begun: Lock<Vec<Begun>>,
     count: AtomicUsize,
     /// Idle turns left before the question; 0 where the answer is needed now.
@@ -30,9 +31,10 @@ struct Begun {
     needed: bool,
 }
 
-impl Orders {
-    pub(crate) fn new(locking: Locking) -> Self {
-        Orders {
+impl StreamQueries {
+    /// Creates the list without streams.
+    pub fn new(locking: Locking) -> Self {
+        StreamQueries {
             begun: Lock::new(locking, Vec::new()),
             count: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
@@ -40,14 +42,15 @@ impl Orders {
         }
     }
 
+    /// Checks whether no stream is to be asked.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
     /// Notes that a message for device memory came, eager or not. After an eager one, the other posted receives are
     /// expected to get eager messages too, which need no question.
-    pub(crate) fn note_message(&self, with_data: bool) {
+    pub fn note_message(&self, with_data: bool) {
         self.brought.store(with_data, Ordering::Relaxed);
         if with_data && !self.is_empty() {
             let mut begun = self.begun.lock();
@@ -57,13 +60,13 @@ impl Orders {
     }
 
     /// Notes a posted receive into device memory. The peer may store its message.
-    pub(crate) fn note_posted(&self, location: &Location) {
+    pub fn note_posted(&self, location: &Location) {
         let expected = self.brought.load(Ordering::Relaxed);
         self.note_begun(location, false, if expected { HOLD } else { 0 });
     }
 
     /// Notes an announced message in device memory. The answer to it needs an idle stream.
-    pub(crate) fn note_announced(&self, location: &Location) {
+    pub fn note_announced(&self, location: &Location) {
         self.note_begun(location, true, 0);
     }
 
@@ -83,7 +86,7 @@ impl Orders {
 
     /// Asks the noted streams. Busy ones are asked again later.
     #[cold]
-    pub(crate) fn ask(&self, devices: &Devices) {
+    pub fn ask(&self, devices: &Devices) {
         let held = self.held.load(Ordering::Relaxed);
         if held != 0 {
             // Another thread's turn may be lost, which is harmless.
