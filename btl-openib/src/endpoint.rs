@@ -292,7 +292,7 @@ impl Endpoint for OpenibEndpoint {
 
     fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
         let longest = match kind {
-            FragmentKind::Host => self.capabilities.max_send_size,
+            FragmentKind::Host | FragmentKind::Streamed => self.capabilities.max_send_size,
             FragmentKind::Device => self.capabilities.device_max_send_size,
         };
         if len > longest {

@@ -57,7 +57,7 @@ impl Fragments {
     /// The length exceeds the largest fragment, or memory is exhausted.
     pub(crate) fn take(self: &Arc<Self>, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
         let (class, most, longest) = match kind {
-            FragmentKind::Host => (Class::Host, HOST_FRAGMENTS, self.max_host),
+            FragmentKind::Host | FragmentKind::Streamed => (Class::Host, HOST_FRAGMENTS, self.max_host),
             FragmentKind::Device if len <= DEVICE_SMALL + MAX_HEADER => {
                 (Class::SmallDevice, self.device_fragments.saturating_mul(DEVICE_SMALL_SHARE), self.max_device)
             }

@@ -10,6 +10,8 @@ use crate::streaming;
 pub enum FragmentKind {
     /// Data that the CPU copies.
     Host,
+    /// The same, by non-temporal stores where they may pay.
+    Streamed,
     /// Data that a device copies, perhaps asynchronously. The memory is registered with its driver.
     Device,
 }

@@ -16,7 +16,7 @@ fn ranks() -> Ranks {
 
 fn ranks_with(change: fn(&mut Link)) -> Ranks {
     let link = Link::new("net", Flags::GET | Flags::OFFER).with(|link| link.capabilities.get_limit = 3_000);
-    let parameters = [("pml_offer_window", "10000"), ("pml_offer_patience", "10")];
+    let parameters = [("pml_offer_window", "10000"), ("pml_offer_patience", "10"), ("pml_host_trials", "0")];
     Ranks::with(2, &[link.with(change)], &parameters, false)
 }
 

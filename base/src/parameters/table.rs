@@ -308,6 +308,7 @@ internal {
     device_turn_latency: Time = "150us", "estimate: a copy on a device that several processes share in turn";
     pml_early_messages: Count = "1000000", "most messages from one peer for communicators that do not exist here yet";
     pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";
+    pml_host_trials: Count = "3", "messages of each size that try each way to move host data; 0 trusts the estimates";
     pml_offer_window: Size = "256K", "bytes of a rendezvous message that the receiver offers to the sender at a time";
     pml_offer_patience: Count = "100", "polls after which an unclaimed offer is withdrawn";
     btl_self_eager_limit: Size = "1K", "largest message of a process to itself that is copied at once";

@@ -201,7 +201,7 @@ impl Endpoint for SmEndpoint {
 
     fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
         let limit = match kind {
-            FragmentKind::Host => self.capabilities.max_send_size,
+            FragmentKind::Host | FragmentKind::Streamed => self.capabilities.max_send_size,
             FragmentKind::Device => self.capabilities.device_max_send_size,
         };
         if len > limit {
@@ -211,7 +211,7 @@ impl Endpoint for SmEndpoint {
             return Ok(None);
         }
         let (small, large) = match kind {
-            FragmentKind::Host => (EAGER, LARGE),
+            FragmentKind::Host | FragmentKind::Streamed => (EAGER, LARGE),
             FragmentKind::Device => {
                 if self.priced.catch_up(&self.inner.settings.device_costs) {
                     self.limit_copies();
@@ -229,8 +229,8 @@ impl Endpoint for SmEndpoint {
         let fragment = unsafe { Fragment::new(pool.payload(id), pool.size(), key, self.owner.clone()) };
         Ok(Some(match kind {
             // SAFETY: the fragments of these pools lie in whole lines of their own.
-            FragmentKind::Host => unsafe { fragment.streamed_from(self.inner.settings.streaming_limit) },
-            FragmentKind::Device => fragment,
+            FragmentKind::Streamed => unsafe { fragment.streamed_from(self.inner.settings.streaming_limit) },
+            FragmentKind::Host | FragmentKind::Device => fragment,
         }))
     }
 

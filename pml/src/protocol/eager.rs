@@ -52,7 +52,7 @@ pub(crate) fn attempt(
     id: Id,
     header: Option<&[u8; RENDEZVOUS_LEN]>,
 ) -> Result<Attempt, BtlError> {
-    let Channel { links, state: State { sends, .. } } = channel;
+    let Channel { links, state: State { sends, cache_eager, .. } } = channel;
     let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
         return Ok(Attempt::Busy);
     };
@@ -67,7 +67,8 @@ pub(crate) fn attempt(
         link.carried = true;
         return Ok(Attempt::Sent);
     }
-    let Some(mut fragment) = link.endpoint.alloc(whole, FragmentKind::Host)? else { return Ok(Attempt::Busy) };
+    let kind = if *cache_eager { FragmentKind::Host } else { FragmentKind::Streamed };
+    let Some(mut fragment) = link.endpoint.alloc(whole, kind)? else { return Ok(Attempt::Busy) };
     if let Some(payload) = transfer.host_bytes() {
         fragment.fill(header, payload);
     } else {

@@ -238,6 +238,7 @@ impl Able<'_> {
             attentive: true,
             any,
             too_large: len > self.links.device_max_rdma_size as u64,
+            timed: false,
             mixed,
             costs: self.costs,
         };

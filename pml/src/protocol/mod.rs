@@ -22,6 +22,7 @@ mod explain;
 mod fragments;
 mod get;
 mod header;
+mod host_costs;
 mod offered;
 mod one_copy;
 mod pieces;

@@ -247,6 +247,8 @@ pub(crate) struct Announcement {
     pub(crate) any: Flags,
     /// Whether the message is larger than a link should move to device memory by one operation.
     pub(crate) too_large: bool,
+    /// Whether the costs come from messages of the peer. Then they alone decide.
+    pub(crate) timed: bool,
     /// Whether only one of the buffers is on a device.
     pub(crate) mixed: bool,
     pub(crate) costs: Costs,

@@ -1,5 +1,7 @@
 //! Ends transfers.
 
+use std::time::Instant;
+
 use super::context::Context;
 use super::rendezvous::{AbortHeader, Fin};
 use super::transfer::{Channel, Incoming, Outgoing, Stage, State};
@@ -26,11 +28,15 @@ pub(crate) fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
 
 /// Completes a receive if nothing is left to do for it.
 pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    let Channel { links, state: State { receives, .. } } = channel;
+    let Channel { links, state: State { receives, host_costs, .. } } = channel;
     if !receives.get_mut(id).is_some_and(|transfer| transfer.is_over()) {
         return;
     }
     let Some(transfer) = receives.remove(id) else { return };
+    if let (true, Some(costs)) = (transfer.timed, host_costs) {
+        let trials = cx.core.parameters.pml_host_trials as u32;
+        costs.end(transfer.wanted, transfer.failure.is_some(), trials, Instant::now());
+    }
     let (on_device, truncated) = (transfer.buffer.is_on_device(), transfer.truncated());
     let Incoming { request, status, sender, protocol, owes_fin, failure, gone, .. } = transfer;
     // Withdraws the registrations, before the sender learns of the end.

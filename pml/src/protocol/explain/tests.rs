@@ -219,6 +219,7 @@ fn the_cheaper_side_copies() {
         attentive: true,
         any,
         too_large: false,
+        timed: false,
         mixed: false,
         costs: costs(10, 10),
     };

@@ -19,6 +19,10 @@ pub(crate) struct Ack {
     /// Whether the receiver's buffer is on a device. Large fragments suit it. Its copies may fail late, so a FIN
     /// reports their result.
     pub(crate) to_device: bool,
+    /// Whether to store the fragments past the caches.
+    pub(crate) stream: bool,
+    /// Whether to store eager messages through the caches from now on.
+    pub(crate) cache_eager: bool,
     /// An offer that the sender must claim first. The receiver may have withdrawn it to fetch the range itself.
     pub(crate) offer: Option<Offer>,
 }
@@ -51,11 +55,15 @@ pub(crate) const FRAGMENT_LEN: usize = size_of::<FragmentLayout>();
 const FLAG_TO_DEVICE: u8 = 1;
 /// The sender must claim an offer first.
 const FLAG_OFFERED: u8 = 2;
+/// The sender is to store the fragments past the caches.
+const FLAG_STREAM: u8 = 4;
+/// The sender is to store eager messages through the caches.
+const FLAG_CACHE_EAGER: u8 = 8;
 
 impl Header for Ack {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let AckLayout { flags, zero, sender, receiver, from, to, total, offer, .. } = reader.read_all()?;
-        reader.flags(flags, FLAG_TO_DEVICE | FLAG_OFFERED)?;
+        reader.flags(flags, FLAG_TO_DEVICE | FLAG_OFFERED | FLAG_STREAM | FLAG_CACHE_EAGER)?;
         reader.reserved(&zero)?;
         let (from, to, total) = (from.get(), to.get(), total.get());
         if from > to || to - from > total {
@@ -72,15 +80,21 @@ impl Header for Ack {
             to,
             total,
             to_device: flags & FLAG_TO_DEVICE != 0,
+            stream: flags & FLAG_STREAM != 0,
+            cache_eager: flags & FLAG_CACHE_EAGER != 0,
             offer: offered.then_some(Offer(offer.get())),
         })
     }
 
     fn encode(&self, out: &mut HeaderBuffer) {
-        let offered = if self.offer.is_some() { FLAG_OFFERED } else { 0 };
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(self.offer.is_some(), FLAG_OFFERED)
+            | flag(self.to_device, FLAG_TO_DEVICE)
+            | flag(self.stream, FLAG_STREAM)
+            | flag(self.cache_eager, FLAG_CACHE_EAGER);
         let layout = AckLayout {
             kind: kind::ACK,
-            flags: offered | if self.to_device { FLAG_TO_DEVICE } else { 0 },
+            flags,
             zero: [0; 6],
             sender: self.sender.0.into(),
             receiver: self.receiver.0.into(),

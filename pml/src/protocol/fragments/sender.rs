@@ -65,12 +65,13 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<FragmentA
     let Channel { links: Links { active, operations, .. }, state: State { sends, .. } } = channel;
     let Some(transfer) = sends.get_mut(id) else { return Ok(FragmentAttempt::Empty) };
     let on_device = transfer.buffer.is_on_device();
-    let Stage::Moving(Answer { receiver, ranges, to_device, .. }) = &transfer.stage else {
+    let Stage::Moving(Answer { receiver, ranges, to_device, stream, .. }) = &transfer.stage else {
         return Ok(FragmentAttempt::Empty);
     };
     let Some(&(from, to)) = ranges.front() else { return Ok(FragmentAttempt::Empty) };
     // A device copy has a fixed cost for each fragment on either side, so devices use larger fragments.
     let copied = on_device || *to_device;
+    let host_kind = if *stream { FragmentKind::Streamed } else { FragmentKind::Host };
     let parameters = &cx.core.parameters;
     let depth = if copied { parameters.device_chunks } else { parameters.pml_pipeline_depth };
     if transfer.busy >= depth.max(1) {
@@ -82,7 +83,7 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<FragmentA
         let btl = link.btl;
         let caps = link.capabilities();
         let in_place = !on_device && caps.flags.contains(Flags::SEND_IN_PLACE);
-        let kind = if copied { link.device_kind() } else { FragmentKind::Host };
+        let kind = if copied { link.device_kind() } else { host_kind };
         let capacity = match kind {
             FragmentKind::Device => {
                 let piece = device_piece(parameters.device_chunk_size, transfer.len);
@@ -244,13 +245,15 @@ pub(crate) fn left_in_place(
 pub(crate) fn asked(
     cx: &mut Context<'_>,
     channel: &mut Channel,
-    Ack { sender: id, receiver, from, to, total, to_device, offer }: &Ack,
+    Ack { sender: id, receiver, from, to, total, to_device, stream, cache_eager, offer }: &Ack,
 ) -> Result<(), Malformed> {
     let what = "an acknowledgement";
     let transfer = channel.state.sends.get_mut(*id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     let failed = transfer.failure.is_some();
+    channel.state.cache_eager = *cache_eager;
     let answer = transfer.ask(what, (*id, *receiver), (*from, *to), *total)?;
     answer.to_device |= to_device;
+    answer.stream = *stream;
     if !failed && from != to {
         answer.ranges.push_back((*from, *to));
         cx.core.counters.protocol_fragments.increment();

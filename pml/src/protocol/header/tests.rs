@@ -93,10 +93,20 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
             let to = Exposed { blocks: Some(blocks), ..to };
             bytes(Put { sender, receiver, offset: 0, len, total: len, to })
         }),
-        (id(), id(), range.clone(), any::<bool>(), any::<Option<u64>>()).prop_map(
-            |(sender, receiver, (from, len), to_device, offer)| {
+        (id(), id(), range.clone(), any::<[bool; 2]>(), any::<Option<u64>>()).prop_map(
+            |(sender, receiver, (from, len), [to_device, stream], offer)| {
                 let offer = offer.map(Offer);
-                bytes(Ack { sender, receiver, from, to: from + len, total: len, to_device, offer })
+                bytes(Ack {
+                    sender,
+                    receiver,
+                    from,
+                    to: from + len,
+                    total: len,
+                    to_device,
+                    stream,
+                    cache_eager: !stream,
+                    offer,
+                })
             }
         ),
         (id(), id(), range.clone(), exposed()).prop_map(|(sender, receiver, (offset, len), to)| {
@@ -171,7 +181,17 @@ fn what_no_engine_sends_is_refused() {
     let part = bytes(Rts { envelope, announced });
     assert!(parses(&part, RENDEZVOUS_LEN + 10).is_ok());
     assert!(matches!(parses(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));
-    let ack = Ack { sender: Id(1), receiver: Id(2), from: 5, to: 4, total: 9, to_device: false, offer: None };
+    let ack = Ack {
+        sender: Id(1),
+        receiver: Id(2),
+        from: 5,
+        to: 4,
+        total: 9,
+        to_device: false,
+        stream: true,
+        cache_eager: false,
+        offer: None,
+    };
     assert!(matches!(parses(HeaderBuffer::new(&ack).as_bytes(), 56), Err(Malformed::Range { .. })));
     let beyond = HeaderBuffer::new(&FragmentHeader { receiver: Id(1), offset: u64::MAX });
     assert!(matches!(parses(beyond.as_bytes(), 25), Err(Malformed::Range { .. })));

@@ -35,7 +35,8 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     if !incoming.attentive {
         return Err("the sender may be too busy to answer");
     }
-    let cost = Cost { passes: Passes::Shared, time: incoming.costs.send, headers: 1 };
+    let passes = if incoming.timed { Passes::One } else { Passes::Shared };
+    let cost = Cost { passes, time: incoming.costs.send, headers: 1 };
     let reason = "the sender copies it through internal buffers; the receiver fetches it if the sender does not poll";
     Ok(Quote { how: Data::Offered, cost, reason })
 }
@@ -53,16 +54,27 @@ pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Offer) -> bool {
 
 /// Offers the next range of at most `window` bytes. Returns false if too much is on offer.
 pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
-    let Channel { links, state: State { receives, offers, .. } } = channel;
+    let Channel { links, state: State { receives, offers, host_costs, .. } } = channel;
+    let cache_eager = host_costs.as_ref().is_some_and(|costs| costs.caches());
     let Some(transfer) = receives.get_mut(id) else { return true };
-    let (sender, total) = (transfer.sender, transfer.wanted);
+    let (sender, total, stream) = (transfer.sender, transfer.wanted, transfer.stream);
     let Some(fetch) = transfer.fetch() else { return true };
     let Some(link) = links.by_serial(fetch.from.link) else { return true };
     let Some(offer) = link.endpoint.offer() else { return false };
     let Some((from, to)) = fetch.take(window) else { return true };
     fetch.offered_any = true;
     offers.open.push_back(OpenOffer { id, from, to, link: fetch.from.link, offer });
-    links.send_control(&Ack { sender, receiver: id, from, to, total, to_device: false, offer: Some(offer) });
+    links.send_control(&Ack {
+        sender,
+        receiver: id,
+        from,
+        to,
+        total,
+        to_device: false,
+        stream,
+        cache_eager,
+        offer: Some(offer),
+    });
     true
 }
 

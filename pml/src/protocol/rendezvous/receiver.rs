@@ -1,6 +1,8 @@
 //! The receiver: answers an announced message by the protocol that it chooses for the data.
 
-use cableway_btl::{Access, Flags, Mover};
+use std::time::Instant;
+
+use cableway_btl::{self as btl, Access, Flags, Mover};
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::header::{AbortHeader, Fin};
@@ -8,10 +10,11 @@ use crate::core::Active;
 use crate::error::Error;
 use crate::protocol::context::{Context, Links, Step, default_stream};
 use crate::protocol::get::Remote;
+use crate::protocol::host_costs::Way;
 use crate::protocol::pieces::Pieces;
 use crate::protocol::probe::{Announcement, Costs, Data, Shape};
 use crate::protocol::receive_buffer::ReceiveBuffer;
-use crate::protocol::transfer::{AfterOrder, Channel, Incoming, Protocol};
+use crate::protocol::transfer::{AfterOrder, Channel, Incoming, Protocol, State};
 use crate::protocol::unexpected::Rendezvous;
 use crate::protocol::{choice, fragments, get, offered, pieces, put, settle};
 use crate::status::Status;
@@ -43,7 +46,8 @@ pub(crate) fn begin(
         cx.core.orders.note_message(false);
     }
     let remote = remote(&channel.links, rendezvous, shape);
-    let data = choice::data(&announcement(cx, channel, &transfer, rendezvous, (shape, remote)));
+    let incoming = announcement(cx, channel, &transfer, rendezvous, (shape, remote));
+    let data = choose(cx, channel, &mut transfer, incoming);
     // Neither the NIC nor a kernel waits for a stream.
     let direct = || channel.links.abilities().any.contains(Flags::DEVICE_DIRECT);
     let after = match (data, remote) {
@@ -67,6 +71,31 @@ pub(crate) fn begin(
         (Data::Put, _) => put::expose(channel, id, None),
         _ => fragments::ask(channel, id, &[]),
     }
+}
+
+/// Chooses the protocol for the data. Between two processes of a node, the times of earlier messages decide.
+fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut incoming: Announcement) -> Data {
+    let Channel { links, state: State { host_costs, .. } } = channel;
+    let trials = cx.core.parameters.pml_host_trials as u32;
+    let on_host = !incoming.to.on_device && !incoming.mixed;
+    if trials == 0 || !on_host || !incoming.to.one_run || !links.abilities().any.contains(Flags::OFFER) {
+        return choice::data(&incoming);
+    }
+    let host_costs = host_costs.get_or_insert_default();
+    let expected = host_costs.expect(incoming.len, incoming.exposed, trials);
+    let cost = |time| btl::Cost { fixed: time, bytes_per_second: f64::INFINITY };
+    incoming.costs = Costs { send: cost(expected.fragments), get: cost(expected.get), ..Costs::NOT_ASKED };
+    incoming.timed = true;
+    let data = choice::data(&incoming);
+    let way = match (data, expected.stream) {
+        (Data::Get, _) => Way::Get,
+        (Data::Offered | Data::Fragments, true) => Way::Streamed,
+        (Data::Offered | Data::Fragments, false) => Way::Cached,
+        (Data::Put | Data::Pieces, _) => return data,
+    };
+    host_costs.begin(incoming.len, way, expected, Instant::now());
+    (transfer.stream, transfer.timed) = (expected.stream, true);
+    data
 }
 
 /// Returns the memory that the sender exposed, if this process can fetch from it.
@@ -111,6 +140,7 @@ fn announcement(
         attentive: !cx.core.crowded && state.sends.is_empty() && state.offers.attentive(cx.peer),
         any: abilities.any,
         too_large: transfer.wanted > abilities.device_max_rdma_size as u64,
+        timed: false,
         mixed: announced.on_device != shape.on_device,
         costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
     }

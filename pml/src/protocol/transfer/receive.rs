@@ -29,6 +29,10 @@ pub(crate) struct Incoming {
     pub(crate) protocol: Protocol,
     /// Whether the sender waits for a FIN.
     pub(crate) owes_fin: bool,
+    /// Whether the sender is to store fragments past the caches.
+    pub(crate) stream: bool,
+    /// Whether the message's time is measured.
+    pub(crate) timed: bool,
     pub(crate) failure: Option<Box<Error>>,
     /// Whether the sender has given up, or is dead.
     pub(crate) gone: bool,
@@ -75,6 +79,8 @@ impl Incoming {
             busy: 0,
             protocol: Protocol::Fragments,
             owes_fin: false,
+            stream: true,
+            timed: false,
             failure: None,
             gone: false,
         }

@@ -70,6 +70,8 @@ pub(crate) struct Answer {
     pub(crate) queued: bool,
     /// Whether the receiver's buffer is on a device. Then it sends a FIN.
     pub(crate) to_device: bool,
+    /// Whether to store fragments past the caches.
+    pub(crate) stream: bool,
 }
 
 impl Outgoing {
@@ -162,7 +164,8 @@ impl Outgoing {
         }
         if self.is_announced() {
             let ranges = VecDeque::new();
-            let answer = Answer { receiver, total, asked, settled: 0, ranges, queued: false, to_device: false };
+            let answer =
+                Answer { receiver, total, asked, settled: 0, ranges, queued: false, to_device: false, stream: false };
             self.stage = Stage::Moving(answer);
         }
         let Some(answer) = self.answer() else { return Err(Malformed::OutOfTurn { what, id: id.0 }) };

@@ -8,6 +8,7 @@ use super::receive::Incoming;
 use super::send::Outgoing;
 use crate::core::{self, PeerState, Table};
 use crate::protocol::context::Operation;
+use crate::protocol::host_costs::HostCosts;
 use crate::protocol::offered::Offers;
 use crate::protocol::one_copy::OneCopyHistory;
 use crate::protocol::put::PutJob;
@@ -22,6 +23,10 @@ pub(crate) struct State {
     pub(crate) receives: Table<Incoming>,
     pub(crate) queues: Queues,
     pub(crate) offers: Offers,
+    /// Times of host messages, once there was one.
+    pub(crate) host_costs: Option<Box<HostCosts>>,
+    /// Whether the peer reads eager messages faster if they are stored through the caches.
+    pub(crate) cache_eager: bool,
     /// History of the peer's one-copy transfers.
     pub(crate) one_copy: OneCopyHistory,
 }

@@ -234,7 +234,7 @@ impl Endpoint for NetEndpoint {
 
     fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
         let limit = match kind {
-            FragmentKind::Host => self.link.capabilities.max_send_size,
+            FragmentKind::Host | FragmentKind::Streamed => self.link.capabilities.max_send_size,
             FragmentKind::Device => self.link.capabilities.device_max_send_size,
         };
         assert!(len <= limit);

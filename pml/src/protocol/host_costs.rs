@@ -1,0 +1,318 @@
+//! Measured costs of moving host data from a peer on the same node.
+//!
+//! Host data can move by a GET of the receiver (the kernel's single copy), or by fragments that the sender stores either
+//! past the caches or through them. Which is fastest depends on the processor, on the distance between the two cores,
+//! and on the size. No constant holds on two machines. So the receiver times its messages: it tries each way a few
+//! times for each size, takes the fastest, and tries the others again now and then, because the machine's load changes.
+//!
+//! A time belongs to a *burst*: the messages from one that begins while no other is under way until none is. All
+//! messages of a burst take one way, and the time of the burst is divided by its bytes. So a ping-pong is timed message
+//! by message, and a window as a whole, in which copies of the two processes overlap.
+
+use std::time::{Duration, Instant};
+
+/// A way to move host data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Fragments that are stored past the caches.
+    Streamed,
+    /// The receiver fetches.
+    Get,
+    /// Fragments that are stored through the caches.
+    Cached,
+}
+
+const WAYS: [Way; 3] = [Way::Streamed, Way::Get, Way::Cached];
+
+/// The smallest size class is that of messages of up to twice this length.
+const SMALLEST: u64 = 16 << 10;
+/// Larger messages than 32 MiB share a class.
+const CLASSES: usize = 12;
+/// Bursts of a class between two trials of ways that were slower.
+const PERIOD: u32 = 64;
+/// Factor of that period for a way that took more than twice the time of the fastest.
+const LONGER: u32 = 8;
+/// The weight of a new time is one in this many.
+const MEMORY: f32 = 4.0;
+/// A burst that does not end is timed after so many messages.
+const LONGEST: u32 = 256;
+
+/// The costs of the messages of one peer.
+#[derive(Debug, Default)]
+pub(crate) struct HostCosts {
+    classes: [Class; CLASSES],
+    burst: Option<Burst>,
+}
+
+#[derive(Debug)]
+struct Burst {
+    class: usize,
+    expected: Expected,
+    begun: Instant,
+    bytes: u64,
+    /// Messages that are under way.
+    under_way: u32,
+    /// Messages that have arrived since `begun`.
+    arrived: u32,
+    /// Messages under way that took an earlier way. The time begins after them.
+    earlier: u32,
+    /// Whether all messages took the way of the burst.
+    pure: bool,
+}
+
+#[derive(Debug, Default)]
+struct Class {
+    costs: [Cost; WAYS.len()],
+    /// Bursts of the class.
+    count: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    /// Picoseconds for each byte.
+    each: f32,
+    times: u32,
+    /// The burst of the class that last took this way.
+    last: u32,
+}
+
+/// Expected times of a message. Zero stands for a way to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    pub(crate) get: Duration,
+    pub(crate) fragments: Duration,
+    /// Whether fragments are to be stored past the caches.
+    pub(crate) stream: bool,
+    can_get: bool,
+}
+
+impl Expected {
+    /// Returns the way that takes the least time.
+    fn way(&self) -> Way {
+        match (self.get < self.fragments, self.stream) {
+            (true, _) => Way::Get,
+            (false, true) => Way::Streamed,
+            (false, false) => Way::Cached,
+        }
+    }
+}
+
+impl HostCosts {
+    /// Returns what the next message of this length is expected to take. A way that is due for a trial takes nothing.
+    pub(crate) fn expect(&mut self, len: u64, can_get: bool, trials: u32) -> Expected {
+        let class = class_of(len);
+        match &self.burst {
+            Some(burst) if burst.class == class && (can_get || burst.expected.way() != Way::Get) => burst.expected,
+            Some(_) => self.classes[class].expect(len, can_get, 0),
+            None => self.classes[class].expect(len, can_get, trials),
+        }
+    }
+
+    /// Notes that a message begins to move by this way.
+    pub(crate) fn begin(&mut self, len: u64, way: Way, expected: Expected, now: Instant) {
+        let class = class_of(len);
+        let burst = self.burst.get_or_insert_with(|| {
+            self.classes[class].count = self.classes[class].count.wrapping_add(1);
+            Burst { class, expected, begun: now, bytes: 0, under_way: 0, arrived: 0, earlier: 0, pure: true }
+        });
+        burst.under_way += 1;
+        burst.pure &= burst.class == class && burst.expected.way() == way;
+    }
+
+    /// Notes that a message has arrived, or failed.
+    pub(crate) fn end(&mut self, len: u64, failed: bool, trials: u32, now: Instant) {
+        let Some(burst) = &mut self.burst else { return };
+        burst.under_way -= 1;
+        burst.pure &= !failed;
+        if burst.earlier != 0 {
+            burst.earlier -= 1;
+            burst.begun = now;
+        } else {
+            burst.bytes += len;
+            burst.arrived += 1;
+        }
+        let over = burst.under_way == 0;
+        if !over && burst.arrived < LONGEST {
+            return;
+        }
+        let class = &mut self.classes[burst.class];
+        if burst.pure && burst.bytes != 0 {
+            class.note(burst.expected.way(), now.saturating_duration_since(burst.begun), burst.bytes);
+        }
+        if over {
+            self.burst = None;
+            return;
+        }
+        class.count = class.count.wrapping_add(1);
+        let expected = class.expect(len, burst.expected.can_get, trials);
+        let earlier = if expected.way() == burst.expected.way() && burst.pure { 0 } else { burst.under_way };
+        *burst = Burst { expected, begun: now, bytes: 0, arrived: 0, earlier, pure: true, ..*burst };
+    }
+
+    /// Returns whether small messages should be stored through the caches, too, as far as is known.
+    pub(crate) fn caches(&self) -> bool {
+        let known =
+            |class: &&Class| [Way::Streamed, Way::Cached].iter().all(|way| class.costs[*way as usize].times != 0);
+        let each = |class: &Class, way: Way| class.costs[way as usize].each;
+        self.classes.iter().find(known).is_some_and(|class| each(class, Way::Cached) < each(class, Way::Streamed))
+    }
+}
+
+impl Class {
+    /// As [`HostCosts::expect`]. With 0 trials no way is tried.
+    fn expect(&self, len: u64, can_get: bool, trials: u32) -> Expected {
+        let due = (trials != 0).then(|| self.due(can_get, trials)).flatten();
+        let time = |way: Way| if due == Some(way) { Duration::ZERO } else { self.costs[way as usize].of(len) };
+        let stream = time(Way::Streamed) <= time(Way::Cached);
+        Expected {
+            get: time(Way::Get),
+            fragments: time(if stream { Way::Streamed } else { Way::Cached }),
+            stream,
+            can_get,
+        }
+    }
+
+    /// Returns the way that is to be tried by this burst.
+    fn due(&self, can_get: bool, trials: u32) -> Option<Way> {
+        let usable = || WAYS.into_iter().filter(|way| can_get || *way != Way::Get);
+        let cost = |way: &Way| self.costs[*way as usize];
+        if let Some(way) = usable().find(|way| cost(way).times < trials) {
+            return Some(way);
+        }
+        let best = usable().map(|way| cost(&way).each).fold(f32::INFINITY, f32::min);
+        let period = |way: &Way| if cost(way).each > 2.0 * best { PERIOD * LONGER } else { PERIOD };
+        let due = |way: &Way| cost(way).each > best && self.count.wrapping_sub(cost(way).last) > period(way);
+        usable().find(due)
+    }
+
+    fn note(&mut self, way: Way, took: Duration, bytes: u64) {
+        let each = took.as_nanos() as f32 * 1000.0 / bytes as f32;
+        let cost = &mut self.costs[way as usize];
+        cost.last = self.count;
+        cost.times = cost.times.saturating_add(1);
+        cost.each = match cost.times {
+            1 => each,
+            // The first messages of a size also pay for page faults and cold caches.
+            2 | 3 => cost.each.min(each),
+            // A process that lost its core says nothing about the way.
+            _ => cost.each + (each.min(2.0 * cost.each) - cost.each) / MEMORY,
+        };
+    }
+}
+
+impl Cost {
+    fn of(&self, len: u64) -> Duration {
+        match self.times {
+            0 => Duration::MAX,
+            _ => Duration::from_nanos((self.each * len as f32 / 1000.0) as u64),
+        }
+    }
+}
+
+fn class_of(len: u64) -> usize {
+    ((len / SMALLEST).max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIALS: u32 = 3;
+    const LEN: u64 = 65536;
+
+    /// Carries bursts of `window` messages that take these microseconds each by each way. Returns the ways taken.
+    fn carry(
+        costs: &mut HostCosts,
+        now: &mut Instant,
+        (bursts, window): (usize, usize),
+        micros: impl Fn(Way) -> u64,
+    ) -> Vec<Way> {
+        let mut taken = Vec::new();
+        for _ in 0..bursts {
+            let mut ways = Vec::new();
+            for _ in 0..window {
+                let expected = costs.expect(LEN, true, TRIALS);
+                ways.push(expected.way());
+                costs.begin(LEN, expected.way(), expected, *now);
+            }
+            for way in &ways {
+                *now += Duration::from_micros(micros(*way));
+                costs.end(LEN, false, TRIALS, *now);
+            }
+            taken.extend(ways);
+        }
+        taken
+    }
+
+    fn share(taken: &[Way], way: Way) -> f64 {
+        taken.iter().filter(|other| **other == way).count() as f64 / taken.len() as f64
+    }
+
+    #[test]
+    fn the_fastest_way_is_found_and_followed_when_it_changes() {
+        for (fastest, window) in WAYS.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
+            let (mut costs, mut now) = (HostCosts::default(), Instant::now());
+            let first = carry(&mut costs, &mut now, (9, window), |_| 10);
+            assert!(WAYS.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
+            carry(&mut costs, &mut now, (200, window), |way| if way == fastest { 10 } else { 15 });
+            let later = carry(&mut costs, &mut now, (1000, window), |way| if way == fastest { 10 } else { 15 });
+            assert!(share(&later, fastest) > 0.95, "{fastest:?}: {}", share(&later, fastest));
+            let other = WAYS[(fastest as usize + 1) % 3];
+            carry(&mut costs, &mut now, (500, window), |way| if way == other { 10 } else { 15 });
+            let later = carry(&mut costs, &mut now, (1000, window), |way| if way == other { 10 } else { 15 });
+            assert!(share(&later, other) > 0.95, "{other:?}: {}", share(&later, other));
+        }
+    }
+
+    #[test]
+    fn a_way_that_is_far_slower_is_tried_rarely() {
+        let (mut costs, mut now) = (HostCosts::default(), Instant::now());
+        carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 1000 });
+        let later = carry(&mut costs, &mut now, (10_000, 1), |way| if way == Way::Get { 10 } else { 1000 });
+        assert!(share(&later, Way::Get) > 0.995, "{}", share(&later, Way::Get));
+    }
+
+    #[test]
+    fn sizes_have_costs_of_their_own() {
+        let (mut costs, mut now) = (HostCosts::default(), Instant::now());
+        carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 20 });
+        assert_eq!(costs.expect(LEN, true, TRIALS).way(), Way::Get);
+        let unknown = costs.expect(1 << 20, true, TRIALS);
+        assert_eq!((unknown.fragments, unknown.stream), (Duration::ZERO, true));
+        assert_eq!((class_of(0), class_of(32767), class_of(32768), class_of(u64::MAX)), (0, 0, 1, CLASSES - 1));
+    }
+
+    #[test]
+    fn a_stream_without_pauses_is_timed_too() {
+        let (mut costs, mut now) = (HostCosts::default(), Instant::now());
+        let mut under_way = std::collections::VecDeque::new();
+        let mut taken = Vec::new();
+        for message in 0..20_000 {
+            let expected = costs.expect(LEN, true, TRIALS);
+            costs.begin(LEN, expected.way(), expected, now);
+            under_way.push_back(expected.way());
+            taken.push(expected.way());
+            if message >= 16 {
+                let way = under_way.pop_front().unwrap();
+                now += Duration::from_micros(if way == Way::Get { 10 } else { 13 });
+                costs.end(LEN, false, TRIALS, now);
+            }
+        }
+        assert!(share(&taken[10_000..], Way::Get) > 0.9, "{}", share(&taken[10_000..], Way::Get));
+    }
+
+    #[test]
+    fn bursts_of_several_sizes_or_with_failures_are_not_timed() {
+        let (mut costs, now) = (HostCosts::default(), Instant::now());
+        for failed in [false, true] {
+            for len in [LEN, if failed { LEN } else { 1 << 20 }] {
+                let expected = costs.expect(len, true, TRIALS);
+                costs.begin(len, expected.way(), expected, now);
+            }
+            for _ in 0..2 {
+                costs.end(LEN, failed, TRIALS, now + Duration::from_secs(1));
+            }
+            assert!(costs.classes.iter().all(|class| class.costs.iter().all(|cost| cost.times == 0)));
+        }
+    }
+}
