@@ -37,7 +37,7 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     }
     let passes = if incoming.timed { Passes::One } else { Passes::Shared };
     let cost = Cost { passes, time: incoming.costs.send, headers: 1 };
-    let reason = "the sender copies it through internal buffers; the receiver fetches it if the sender does not poll";
+    let reason = "by single copy or through internal buffers, whichever was faster for earlier messages of the size";
     Ok(Quote { how: Data::Offered, cost, reason })
 }
 
