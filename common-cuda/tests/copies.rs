@@ -133,8 +133,8 @@ fn rows_round_trip(devices: &Devices, kind: BufferKind, width: usize, pitch: usi
             dst_pitch: width,
             src: source.as_device_ptr(),
             src_pitch: pitch,
-            width: width,
-            rows: rows,
+            width,
+            rows,
         })
     };
     batch.finish().unwrap().wait().unwrap();
@@ -154,8 +154,8 @@ fn rows_round_trip(devices: &Devices, kind: BufferKind, width: usize, pitch: usi
             dst_pitch: pitch,
             src: packed.as_ptr(),
             src_pitch: width,
-            width: width,
-            rows: rows,
+            width,
+            rows,
         })
     };
     batch.finish().unwrap().wait().unwrap();
