@@ -4,7 +4,7 @@
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub mod memory;
 pub mod net;
-#[cfg(feature = "cuda")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
