@@ -41,6 +41,8 @@ pub(crate) struct Progress {
     gather: Box<[u8; MAX_INLINE]>,
     pub(crate) connections: Connections,
     polls: u32,
+    /// Whether the last poll delivered from a fast box.
+    busy: bool,
     next_look: Instant,
     next_look_at_exports: Instant,
 }
@@ -65,6 +67,7 @@ impl Progress {
             gather: Box::new([0; MAX_INLINE]),
             connections,
             polls: 0,
+            busy: false,
             next_look: Instant::now(),
             next_look_at_exports: Instant::now(),
         }
@@ -91,8 +94,11 @@ impl Progress {
         }
         self.polls += 1;
         // While fast boxes are busy, only some polls check rarer sources.
+        let was_busy = std::mem::replace(&mut self.busy, events != 0);
         if events != 0 && !self.polls.is_multiple_of(BUSY_POLLS) {
-            inner.device_copies.submit();
+            // In a stream of messages, copies of several polls share a batch. After a pause the caller may not poll
+            // again soon.
+            inner.device_copies.end_gathering(!was_busy);
             return events;
         }
         events += self.poll_fifo(inner, upcalls);

@@ -8,10 +8,10 @@ use std::cell::RefCell;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Btl as _, Error, Flags, FragmentKind, Operation, Received, Region, Registration, Remote, Sent, Token,
-    Transfer, Upcalls,
+    Access, Btl as _, Error, Flags, FragmentKind, Operation, Received, Region, Remote, Token, Transfer, Upcalls,
 };
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, MOST_PIECES, MemoryClass, Order};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Location, MOST_PIECES, MemoryClass};
+use common::device::{content, copied, filled, progress, region, registered};
 use common::{Pair, pattern, until};
 use test_nodes::{devices, devices_with};
 
@@ -88,61 +88,6 @@ fn device_memory_is_registered_and_unavailable_if_it_cannot_be_mapped() {
     // SAFETY: as above.
     let registered = unsafe { pair.to_zero.register(region(&mine), Access::RemoteRead) };
     assert!(registered.unwrap().is_none(), "memory that the peer cannot map must not be registered");
-}
-
-fn region(buffer: &DeviceBuffer) -> Region {
-    Region {
-        address: buffer.as_device_ptr(),
-        len: buffer.len(),
-        location: buffer.location(),
-        order: Order::AfterDefaultStream,
-    }
-}
-
-/// Allocates a buffer and fills it. Waits until the fill is complete.
-fn filled(devices: &Devices, kind: BufferKind, bytes: &[u8]) -> DeviceBuffer {
-    let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), kind, bytes.len()).unwrap();
-    buffer.copy_from_host(0, bytes).unwrap();
-    devices.default_stream(&buffer.location()).unwrap().wait().unwrap();
-    buffer
-}
-
-/// Process 0 registers the buffer for process 1.
-fn registered(pair: &mut Pair, buffer: &DeviceBuffer, access: Access) -> Option<Registration> {
-    // SAFETY: the callers' buffers outlive their transfers.
-    unsafe { pair.to_one.register(region(buffer), access) }.unwrap()
-}
-
-/// Process 1 starts a copy. Returns false if the copy is unavailable.
-fn copied(pair: &mut Pair, local: &DeviceBuffer, remote: &Registration, access: Access) -> bool {
-    // SAFETY: both buffers live until the copy completes, and no other code accesses them.
-    let begun = unsafe {
-        match access {
-            Access::RemoteRead => pair.to_zero.get(&region(local).into(), &Remote::at(remote.handle(), 0), Token(7)),
-            Access::RemoteWrite => pair.to_zero.put(&region(local).into(), &Remote::at(remote.handle(), 0), Token(7)),
-        }
-    };
-    match begun {
-        Ok(Transfer::Started) => {}
-        Err(Error::Unavailable { .. }) => return false,
-        other => panic!("{other:?}"),
-    }
-    pair.one.heard.asynchronous.set(true);
-    until(&[&pair.zero, &pair.one], "the copy is done", || !pair.one.heard.completed.borrow().is_empty());
-    assert!(matches!(pair.one.heard.completed.borrow_mut().pop(), Some((Token(7), Ok(())))));
-    true
-}
-
-fn progress(pair: &Pair) {
-    for process in [&pair.zero, &pair.one] {
-        process.progress();
-    }
-}
-
-fn content(buffer: &DeviceBuffer) -> Vec<u8> {
-    let mut bytes = vec![0; buffer.len()];
-    buffer.copy_to_host(0, &mut bytes).unwrap();
-    bytes
 }
 
 #[test]
@@ -349,43 +294,6 @@ fn a_link_adapts_to_its_devices() {
         assert!(content(&local) == bytes);
     }
     std::fs::remove_dir_all(&folder).unwrap();
-}
-
-/// A program may post a receive after a message was delivered, and then compute for long without progress.
-#[test]
-fn copies_that_start_after_a_delivery_need_no_further_progress() {
-    let devices = devices();
-    let mut pair = Pair::with_devices(&["device_ipc_open_size=1", "btl_sm_fast_box_threshold=1"], &devices);
-    for _ in 0..3 {
-        pair.deliver(b"into the fast box");
-    }
-    let remote = filled(&devices, BufferKind::Vmm, &pattern(0, 5000));
-    let mut local = filled(&devices, BufferKind::Vmm, &[0; 5000]);
-    let name = registered(&mut pair, &remote, Access::RemoteRead).unwrap();
-    let start = std::time::Instant::now();
-    while !copied(&mut pair, &local, &name, Access::RemoteRead) {
-        assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
-        progress(&pair);
-    }
-    // While a fast box is busy, most polls look at nothing else.
-    for round in 0..4 {
-        local.copy_from_host(0, &[0; 5000]).unwrap();
-        devices.default_stream(&local.location()).unwrap().wait().unwrap();
-        assert_eq!(pair.to_one.send_inline(b"announced", b"").unwrap(), Sent::Done);
-        while pair.one.take().is_none() {
-            pair.one.progress();
-        }
-        // SAFETY: both buffers live until the copy completes, and no other code accesses them.
-        let begun =
-            unsafe { pair.to_zero.get(&region(&local).into(), &Remote::at(name.handle(), 0), Token(9)) }.unwrap();
-        assert_eq!(begun, Transfer::Started);
-        let start = std::time::Instant::now();
-        while content(&local) != pattern(0, 5000) {
-            assert!(start.elapsed() < common::PATIENCE, "round {round}: the copy waits for progress");
-            std::thread::yield_now();
-        }
-        until(&[&pair.one], "the copy is reported", || pair.one.heard.completed.borrow_mut().pop().is_some());
-    }
 }
 
 /// Counts the pieces of memory that the simulated driver has mapped in this process, of devices and of other processes.

@@ -239,17 +239,17 @@ impl DeviceCopies {
         }
     }
 
-    /// Gathers copies until [`submit`](Self::submit) or [`poll`](Self::poll).
+    /// Gathers copies until [`end_gathering`](Self::end_gathering) or [`poll`](Self::poll).
     #[inline]
     pub(crate) fn gather(&self) {
         self.gathering.store(true, Relaxed);
     }
 
-    /// Submits gathered copies. The caller leaves progress without [`poll`](Self::poll), and may not come back soon.
+    /// Ends gathering without a [`poll`](Self::poll): later copies are submitted at once, and gathered ones if `submit`.
     #[inline]
-    pub(crate) fn submit(&self) {
+    pub(crate) fn end_gathering(&self, submit: bool) {
         self.gathering.store(false, Relaxed);
-        if self.count.load(Relaxed) != 0 {
+        if submit && self.count.load(Relaxed) != 0 {
             self.submit_gathered();
         }
     }

@@ -1,6 +1,9 @@
 //! Processes for tests: several within one, and real ones.
 #![allow(dead_code, unreachable_pub, reason = "each test binary includes it and uses its part")]
 
+#[cfg(feature = "cuda")]
+pub mod device;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
