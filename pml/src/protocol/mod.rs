@@ -12,7 +12,8 @@
 //!
 //! Each protocol's file or folder holds both ends, the probes by which [`choice`] compares the protocols (see
 //! [`probe`]), its headers in `header.rs` and its state in `state.rs`. [`mod@explain`] prints the same probes.
-//! [`transfer`] has the envelope of a transfer, which holds the state of the protocol that moves it.
+//! [`transfer`] has the envelope of a transfer, which holds the state of the protocol that moves it. [`host_costs`] has
+//! the measured times by which the receiver chooses for host data.
 
 mod choice;
 mod context;
