@@ -54,9 +54,14 @@ pub(crate) fn probe_data(incoming: &Announcement) -> Probes<Data, 4> {
     }
 }
 
-/// Chooses how a message starts.
+/// Chooses how a message starts, as the cheapest of [`probe_start`]. Each message of a device comes here, so the probes
+/// are compared one by one: their answers together take longer to build than to compare.
+#[inline]
 pub(crate) fn start(message: &Message) -> Start {
-    probe_start(message).cheapest(message.len).how
+    let best = rendezvous::probe_send(message);
+    let best = cheaper(best, put::probe_send(message), message.len);
+    let best = cheaper(best, get::probe_send(message), message.len);
+    cheaper(best, eager::probe_send(message), message.len).how
 }
 
 /// Chooses how an announced message's data moves.
@@ -64,12 +69,20 @@ pub(crate) fn data(incoming: &Announcement) -> Data {
     probe_data(incoming).cheapest(incoming.len).how
 }
 
+/// Returns the cheaper offer for `len` bytes; of equal ones, the first.
+#[inline(always)]
+fn cheaper<How: Copy>(best: Quote<How>, probe: Probe<How>, len: u64) -> Quote<How> {
+    match probe {
+        Ok(next) if next.cost.beats(&best.cost, len) => next,
+        _ => best,
+    }
+}
+
 impl<How: Copy, const N: usize> Probes<How, N> {
     /// Returns the cheapest quote for `len` bytes; of equal quotes, the first.
     #[inline]
     pub(crate) fn cheapest(&self, len: u64) -> Quote<How> {
-        let quotes = self.probes.iter().filter_map(|(_, probe)| probe.ok());
-        quotes.fold(self.last.1, |best, next| if next.cost.beats(&best.cost, len) { next } else { best })
+        self.probes.iter().fold(self.last.1, |best, (_, probe)| cheaper(best, *probe, len))
     }
 
     /// Returns why a protocol cannot carry the message, or `None` if it can.

@@ -21,7 +21,7 @@ use crate::status::Status;
 use crate::wire::{self, Id};
 
 /// Offers to send the data along with the header.
-#[inline]
+#[inline(always)]
 pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
     if !message.is_small() {
         return Err("exceeds the eager limit");

@@ -56,6 +56,7 @@ pub(crate) enum Passes {
 
 impl Cost {
     /// Returns whether it is less than another cost for `len` bytes.
+    #[inline(always)]
     pub(crate) fn beats(&self, other: &Cost, len: u64) -> bool {
         if self.passes != other.passes {
             return self.passes < other.passes;

@@ -2,8 +2,15 @@ use cableway_base::Parameters;
 use cableway_common_cuda::MemoryClass;
 
 use super::*;
-use crate::protocol::choice::{data, start};
+use crate::protocol::choice::{self, data, probe_start};
 use crate::protocol::put::{can_pack, is_addressable};
+
+/// Returns how the engine starts a message, which is what `explain` prints.
+fn start(message: &Message) -> Start {
+    let start = choice::start(message);
+    assert_eq!(start, probe_start(message).cheapest(message.len).how);
+    start
+}
 
 const HOST: Side = Side { class: MemoryClass::Host, form: Form::Run };
 const PIECES: Side = Side { class: MemoryClass::Host, form: Form::Regular };

@@ -19,7 +19,7 @@ pub(crate) use header::Get;
 pub(crate) use state::{Fetch, Remote};
 
 /// Offers to announce the message with a remote key.
-#[inline]
+#[inline(always)]
 pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
     message.from.reached_by(Flags::GET, Flags::DEVICE_GET, message.copy_only, message.links.any)?;
     message.repays()?;

@@ -21,7 +21,7 @@ pub(crate) fn can_pack(message: &Message) -> bool {
 /// A device stores faster than it fetches. The RTR travels while this process asks about its default stream. A GET
 /// would wait for that before its announcement, so the RTR does not count as a header. The receiver fetches large
 /// messages, while this process computes.
-#[inline]
+#[inline(always)]
 pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
     if !message.from.on_device {
         return Err("the receiver must request a PUT of host memory first");

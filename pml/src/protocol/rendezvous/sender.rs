@@ -12,7 +12,7 @@ use crate::protocol::{put, settle};
 use crate::wire::{Id, Malformed};
 
 /// Offers to announce the message and to leave the rest to the receiver, which may have to fall back to fragments.
-#[inline]
+#[inline(always)]
 pub(crate) fn probe_send(message: &Message) -> Quote<Start> {
     let cost = Cost { passes: Passes::Staged, time: message.costs.send, headers: 1 };
     let reason = match put::can_pack(message) {
