@@ -56,7 +56,7 @@ pub(crate) fn probe_data(incoming: &Announcement) -> Probes<Data, 4> {
 
 /// Chooses how a message starts, as the cheapest of [`probe_start`]. Each message of a device comes here, so the probes
 /// are compared one by one: their answers together take longer to build than to compare.
-#[inline]
+#[inline(always)]
 pub(crate) fn start(message: &Message) -> Start {
     let best = rendezvous::probe_send(message);
     let best = cheaper(best, put::probe_send(message), message.len);

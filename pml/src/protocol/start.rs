@@ -14,6 +14,7 @@ use crate::status::{Outcome, Status};
 use crate::wire::Id;
 
 /// Sends a new message's first header, or queues it.
+#[inline]
 pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: Outgoing) -> Outcome {
     let start = choose(cx.core, channel, &mut transfer);
     transfer.stage = Stage::Starting(start);
