@@ -52,6 +52,8 @@ fn main() {
         println!("cargo::rustc-cdylib-link-arg=-L{folder}");
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,--push-state,--no-as-needed,-lmpi,--pop-state");
+    // An object that was copied under another name instead of linked must not fill the structures of the first one.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     // Open MPI may close the component and open it again. The engine's threads and fork handlers must stay loaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -20,6 +20,24 @@ fn all_names_load_one_object_that_stays() {
     support::finish(&mut program).assert_success();
 }
 
+/// Copies have engines of their own, of which only the PML's runs.
+#[test]
+fn a_copied_object_is_reported_and_messages_pass() {
+    let folder = support::scratch().join(format!("copies-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in support::NAMES {
+        std::fs::copy(support::object(), folder.join(name)).unwrap();
+    }
+    let mut mpirun = support::mpirun_with(2, &folder);
+    mpirun.args(["--mca", "pml", "cableway"]);
+    let (finished, said) = support::run_apart(&mut mpirun, 2, &support::program("ring"), &[]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(finished.status.success(), "{finished:?} {said:?}");
+    for said in said {
+        assert_eq!(said.matches("replace them by links to it").count(), 1, "{said}");
+    }
+}
+
 #[test]
 fn every_test_program_compiles() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");

@@ -54,11 +54,25 @@ static void destruct(cableway_collectives_t *self)
 
 OBJ_CLASS_INSTANCE(cableway_collectives_t, mca_coll_base_module_t, construct, destruct);
 
+/* Reports once if the PML was selected from another object. Each object has an engine of its own, and only the PML's
+ * runs. */
+static void report_copied_object(void)
+{
+    static bool reported;
+    if (!reported && 0 == strcmp(mca_pml_base_selected_component.pmlm_version.mca_component_name, "cableway")) {
+        reported = true;
+        opal_output(0, "cableway: collectives and one-sided operations do not support device memory: "
+                       "mca_coll_cableway.so and mca_osc_cableway.so are copies of mca_pml_cableway.so; replace them by "
+                       "links to it");
+    }
+}
+
 static mca_coll_base_module_t *communicator_query(ompi_communicator_t *communicator, int *priority)
 {
     (void) communicator;
     /* With another PML the engine does not run. */
     if (!cableway_is_selected()) {
+        report_copied_object();
         return NULL;
     }
     *priority = PRIORITY;

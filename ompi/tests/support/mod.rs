@@ -101,6 +101,11 @@ pub(crate) fn mpirun(ranks: u32) -> Command {
 
 /// Returns the same with Open MPI's own selection among all components, including the one under test.
 pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
+    mpirun_with(ranks, components())
+}
+
+/// Returns the same with the components of a folder instead of those under test.
+pub(crate) fn mpirun_with(ranks: u32, folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
     clean(&mut command);
     // Nothing is measured or stored in a home folder.
@@ -111,7 +116,7 @@ pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
         command.env("EVENT_NOEPOLL", "1");
     }
     command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
-    command.args(["--mca", path_parameter(), &component_path()]);
+    command.args(["--mca", path_parameter(), &path_with(folder)]);
     command
 }
 
@@ -171,13 +176,18 @@ pub(crate) fn clean(command: &mut Command) {
 
 /// Returns the folders with components: the one under test, then Open MPI's own.
 pub(crate) fn component_path() -> String {
+    path_with(components())
+}
+
+/// Returns the path to the components of this folder and to Open MPI's own.
+fn path_with(folder: &Path) -> String {
     static OWN: OnceLock<String> = OnceLock::new();
     let own = OWN.get_or_init(|| {
         let output = Command::new("ompi_info").args(["--path", "pkglibdir", "--parsable"]).output();
         let said = String::from_utf8_lossy(&output.expect("ompi_info comes with mpirun").stdout).into_owned();
         said.trim().rsplit(':').next().unwrap_or_default().to_owned()
     });
-    format!("{}:{own}", components().display())
+    format!("{}:{own}", folder.display())
 }
 
 /// The result of a command.
