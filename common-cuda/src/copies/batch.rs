@@ -1,11 +1,24 @@
 //! Batches of copies by a device, with one completion for the whole batch.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::operation::Operation;
+use super::operation::{CopyQueue, Operation, Start};
 use crate::copy::{BlockCopy, RowCopy, Within};
 use crate::error::DeviceError;
 use crate::memory::Packing;
+
+impl CopyQueue {
+    /// Begins to gather copies.
+    pub(crate) fn batch(self: &Arc<Self>, start: Start) -> CopyBatch {
+        CopyBatch { operation: self.operation(start) }
+    }
+
+    /// Returns a completion that is done with the present work of the default stream.
+    pub(crate) fn after_default_stream(self: &Arc<Self>) -> Result<Completion, DeviceError> {
+        Ok(Completion { operation: self.default_stream_operation()? })
+    }
+}
 
 /// Several copies that complete together. Created by [`Devices::batch`](crate::Devices::batch).
 ///

@@ -55,7 +55,7 @@ impl Mechanism for ByEngines {
         // SAFETY: valid for as long as the copies are under way, and nobody else's until then, by the promise of
         // the caller that added them; page-locked memory is host memory.
         let landing = (landing && Landing::suits(&self.pieces)).then(|| unsafe { Landing::prepare(&self.pieces) });
-        let stream = copies.ordered_stream(workspace)?;
+        copies.ordered_stream(workspace)?;
         let together = copies.page_locked || direction == Direction::DeviceToDevice;
         // SAFETY: the caller that added the pieces promises that their ranges are valid until the operation is done.
         let issued = unsafe { workspace.streams.issue(direction, &self.pieces[begun..], together) };
@@ -69,7 +69,7 @@ impl Mechanism for ByEngines {
         });
         if followed.is_err() {
             // Some copies may be under way. Their memory must belong to the caller again when it receives the error.
-            let _ = workspace.context.driver.synchronise(stream);
+            workspace.streams.synchronise(direction);
             self.state = State::Idle;
         }
         followed

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::{AcqRel, Release};
 
 use parking_lot::Mutex;
 
-use super::batch::{Completion, CopyBatch};
 use super::by_copier::ByCopier;
 use super::by_cpu::ByCpu;
 use super::by_engines::ByEngines;
@@ -51,11 +50,7 @@ impl CopyQueue {
     }
 
     /// Begins to gather copies.
-    pub(crate) fn batch(self: &Arc<Self>, start: Start) -> CopyBatch {
-        CopyBatch { operation: self.operation(start) }
-    }
-
-    fn operation(self: &Arc<Self>, start: Start) -> Box<Operation> {
+    pub(super) fn operation(self: &Arc<Self>, start: Start) -> Box<Operation> {
         let idle = self.idle.lock().pop();
         let mut operation = idle.unwrap_or_else(|| Box::new(Operation::new(start)));
         let Start { at, direction, order } = start;
@@ -64,20 +59,21 @@ impl CopyQueue {
         operation
     }
 
-    /// Returns a completion that is done with the present work of the default stream.
-    pub(crate) fn after_default_stream(self: &Arc<Self>) -> Result<Completion, DeviceError> {
+    /// Begins an operation that copies nothing and ends with the present work of the default stream. Returns `None` if
+    /// that is done.
+    pub(super) fn default_stream_operation(self: &Arc<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
         let workspace = &self.workspace;
         self.ask(|| {
             // The stream is mostly idle, and then the query is cheaper than an event, which takes at least 1.5 us.
             if workspace.ask_default_stream()? != Some(false) {
-                return Ok(Completion::DONE);
+                return Ok(None);
             }
             let mut operation = self.operation(Start::NO_COPY);
             match operation.engines.follow_default_stream(workspace) {
-                Ok(true) => Ok(Completion { operation: Some(operation) }),
+                Ok(true) => Ok(Some(operation)),
                 answer => {
                     operation.rest();
-                    answer.map(|_| Completion::DONE)
+                    answer.map(|_| None)
                 }
             }
         })
@@ -136,7 +132,7 @@ pub(super) struct Operation {
     kernels: ByKernels,
     values: ByValues,
     engines: ByEngines,
-    /// The number of operations that the workspace counts.
+    /// Whether the workspace counts it as under way.
     under_way: bool,
 }
 
