@@ -1,6 +1,6 @@
 //! The links to a peer, and the queues that wait for them.
 
-use cableway_btl::{Error, Sent};
+use cableway_btl::{Error, Fragment, Sent};
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -63,6 +63,18 @@ impl<O> Links<O> {
     /// Finds the link with a serial number.
     pub(crate) fn by_serial(&mut self, serial: u32) -> Option<&mut Link> {
         self.active.iter_mut().find(|link| link.serial == serial)
+    }
+
+    /// Sends a fragment of `len` bytes that a device has filled, through the link that made it. If that link is gone,
+    /// keeps a copy for the next one.
+    pub(crate) fn send_copied(&mut self, serial: u32, mut fragment: Fragment, len: usize) {
+        let Some(link) = self.by_serial(serial) else {
+            return self.control.late.push_back(fragment.copied(len));
+        };
+        link.carried = true;
+        if let Err(error) = link.endpoint.send(fragment, len) {
+            self.broken = Some((link.btl, error));
+        }
     }
 
     /// Finds the link that a peer's header names, if it satisfies `usable`.

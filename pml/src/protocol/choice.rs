@@ -43,10 +43,12 @@ pub(crate) fn probe_start(message: &Message) -> Probes<Start, 3> {
 /// Asks the protocols at the receiver of an announcement.
 #[inline]
 pub(crate) fn probe_data(incoming: &Announcement) -> Probes<Data, 4> {
+    let get = get::probe_receive(incoming);
     Probes {
         probes: [
-            ("offered", offered::probe_receive(incoming)),
-            ("get", get::probe_receive(incoming)),
+            // The receiver fetches the ranges that the sender does not claim.
+            ("offered", get.and_then(|_| offered::probe_receive(incoming))),
+            ("get", get),
             ("put", put::probe_receive(incoming)),
             ("pieces", pieces::probe_receive(incoming)),
         ],

@@ -157,7 +157,7 @@ pub(crate) fn message_copied(
     cx: &mut Context<'_>,
     channel: &mut Channel,
     (id, serial): (Id, u32),
-    (mut fragment, len): (Fragment, usize),
+    (fragment, len): (Fragment, usize),
     result: Result<(), DeviceError>,
 ) {
     let Channel { links, state: State { sends, .. } } = &mut *channel;
@@ -171,15 +171,7 @@ pub(crate) fn message_copied(
             }
         }
         Ok(()) if transfer.gone => {}
-        Ok(()) => match links.by_serial(serial) {
-            Some(link) => {
-                link.carried = true;
-                if let Err(error) = link.endpoint.send(fragment, len) {
-                    links.broken = Some((link.btl, error));
-                }
-            }
-            None => links.control.late.push_back(fragment.copied(len)),
-        },
+        Ok(()) => links.send_copied(serial, fragment, len),
     }
     settle::send(cx, channel, id);
 }

@@ -38,8 +38,10 @@ const MEMORY: f32 = 4.0;
 const LONGEST: u32 = 256;
 
 /// The costs of the messages of one peer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HostCosts {
+    /// Bursts of each class that try each way.
+    trials: u32,
     classes: [Class; CLASSES],
     burst: Option<Burst>,
 }
@@ -98,13 +100,18 @@ impl Expected {
 }
 
 impl HostCosts {
+    /// Creates the costs of a peer, of which nothing is known. Each way is tried `trials` times, at least once.
+    pub(crate) fn new(trials: u32) -> Self {
+        HostCosts { trials, classes: Default::default(), burst: None }
+    }
+
     /// Returns what the next message of this length is expected to take. A way that is due for a trial takes nothing.
-    pub(crate) fn expect(&mut self, len: u64, can_get: bool, trials: u32) -> Expected {
+    pub(crate) fn expect(&mut self, len: u64, can_get: bool) -> Expected {
         let class = class_of(len);
         match &self.burst {
             Some(burst) if burst.class == class && (can_get || burst.expected.way() != Way::Get) => burst.expected,
             Some(_) => self.classes[class].expect(len, can_get, 0),
-            None => self.classes[class].expect(len, can_get, trials),
+            None => self.classes[class].expect(len, can_get, self.trials),
         }
     }
 
@@ -120,7 +127,7 @@ impl HostCosts {
     }
 
     /// Notes that a message has arrived, or failed.
-    pub(crate) fn end(&mut self, len: u64, failed: bool, trials: u32, now: Instant) {
+    pub(crate) fn end(&mut self, len: u64, failed: bool, now: Instant) {
         let Some(burst) = &mut self.burst else { return };
         burst.under_way -= 1;
         burst.pure &= !failed;
@@ -144,7 +151,7 @@ impl HostCosts {
             return;
         }
         class.count = class.count.wrapping_add(1);
-        let expected = class.expect(len, burst.expected.can_get, trials);
+        let expected = class.expect(len, burst.expected.can_get, self.trials);
         let earlier = if expected.way() == burst.expected.way() && burst.pure { 0 } else { burst.under_way };
         *burst = Burst { expected, begun: now, bytes: 0, arrived: 0, earlier, pure: true, ..*burst };
     }
@@ -231,13 +238,13 @@ mod tests {
         for _ in 0..bursts {
             let mut ways = Vec::new();
             for _ in 0..window {
-                let expected = costs.expect(LEN, true, TRIALS);
+                let expected = costs.expect(LEN, true);
                 ways.push(expected.way());
                 costs.begin(LEN, expected.way(), expected, *now);
             }
             for way in &ways {
                 *now += Duration::from_micros(micros(*way));
-                costs.end(LEN, false, TRIALS, *now);
+                costs.end(LEN, false, *now);
             }
             taken.extend(ways);
         }
@@ -251,7 +258,7 @@ mod tests {
     #[test]
     fn the_fastest_way_is_found_and_followed_when_it_changes() {
         for (fastest, window) in WAYS.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
-            let (mut costs, mut now) = (HostCosts::default(), Instant::now());
+            let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
             let first = carry(&mut costs, &mut now, (9, window), |_| 10);
             assert!(WAYS.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
             carry(&mut costs, &mut now, (200, window), |way| if way == fastest { 10 } else { 15 });
@@ -266,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_way_that_is_far_slower_is_tried_rarely() {
-        let (mut costs, mut now) = (HostCosts::default(), Instant::now());
+        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
         carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 1000 });
         let later = carry(&mut costs, &mut now, (10_000, 1), |way| if way == Way::Get { 10 } else { 1000 });
         assert!(share(&later, Way::Get) > 0.995, "{}", share(&later, Way::Get));
@@ -274,28 +281,28 @@ mod tests {
 
     #[test]
     fn sizes_have_costs_of_their_own() {
-        let (mut costs, mut now) = (HostCosts::default(), Instant::now());
+        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
         carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 20 });
-        assert_eq!(costs.expect(LEN, true, TRIALS).way(), Way::Get);
-        let unknown = costs.expect(1 << 20, true, TRIALS);
+        assert_eq!(costs.expect(LEN, true).way(), Way::Get);
+        let unknown = costs.expect(1 << 20, true);
         assert_eq!((unknown.fragments, unknown.stream), (Duration::ZERO, true));
         assert_eq!((class_of(0), class_of(32767), class_of(32768), class_of(u64::MAX)), (0, 0, 1, CLASSES - 1));
     }
 
     #[test]
     fn a_stream_without_pauses_is_timed_too() {
-        let (mut costs, mut now) = (HostCosts::default(), Instant::now());
+        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
         let mut under_way = std::collections::VecDeque::new();
         let mut taken = Vec::new();
         for message in 0..20_000 {
-            let expected = costs.expect(LEN, true, TRIALS);
+            let expected = costs.expect(LEN, true);
             costs.begin(LEN, expected.way(), expected, now);
             under_way.push_back(expected.way());
             taken.push(expected.way());
             if message >= 16 {
                 let way = under_way.pop_front().unwrap();
                 now += Duration::from_micros(if way == Way::Get { 10 } else { 13 });
-                costs.end(LEN, false, TRIALS, now);
+                costs.end(LEN, false, now);
             }
         }
         assert!(share(&taken[10_000..], Way::Get) > 0.9, "{}", share(&taken[10_000..], Way::Get));
@@ -303,14 +310,14 @@ mod tests {
 
     #[test]
     fn bursts_of_several_sizes_or_with_failures_are_not_timed() {
-        let (mut costs, now) = (HostCosts::default(), Instant::now());
+        let (mut costs, now) = (HostCosts::new(TRIALS), Instant::now());
         for failed in [false, true] {
             for len in [LEN, if failed { LEN } else { 1 << 20 }] {
-                let expected = costs.expect(len, true, TRIALS);
+                let expected = costs.expect(len, true);
                 costs.begin(len, expected.way(), expected, now);
             }
             for _ in 0..2 {
-                costs.end(LEN, failed, TRIALS, now + Duration::from_secs(1));
+                costs.end(LEN, failed, now + Duration::from_secs(1));
             }
             assert!(costs.classes.iter().all(|class| class.costs.iter().all(|cost| cost.times == 0)));
         }

@@ -34,8 +34,7 @@ pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     }
     let Some(transfer) = receives.remove(id) else { return };
     if let (true, Some(costs)) = (transfer.timed, host_costs) {
-        let trials = cx.core.parameters.pml_host_trials as u32;
-        costs.end(transfer.wanted, transfer.failure.is_some(), trials, Instant::now());
+        costs.end(transfer.wanted, transfer.failure.is_some(), Instant::now());
     }
     let (on_device, truncated) = (transfer.buffer.is_on_device(), transfer.truncated());
     let Incoming { request, status, sender, protocol, owes_fin, failure, gone, .. } = transfer;

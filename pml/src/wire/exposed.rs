@@ -6,7 +6,7 @@ use memoffset::offset_of;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::header::{HeaderBuffer, layouts};
+use super::header::{HeaderBuffer, flag, layouts};
 use super::ids::BtlTag;
 use super::reader::{Malformed, Reader};
 
@@ -47,7 +47,7 @@ impl Exposed {
     pub(crate) const FLAG_BLOCKS: u8 = 2;
 
     pub(crate) fn flags(&self) -> u8 {
-        if self.blocks.is_some() { Self::FLAG_BLOCKS } else { 0 }
+        flag(self.blocks.is_some(), Self::FLAG_BLOCKS)
     }
 
     pub(crate) fn handle_len(&self) -> u8 {

@@ -37,6 +37,12 @@ impl HeaderBuffer {
     }
 }
 
+/// Returns a flag's bit if it is set.
+#[inline]
+pub(crate) fn flag(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
+}
+
 /// Declares the layouts of headers.
 macro_rules! layouts {
     ($( $(#[$doc:meta])* $name:ident { $( $field:ident: $type:ty ),+ $(,)? } )+) => {

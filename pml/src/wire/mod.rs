@@ -17,6 +17,6 @@ pub(crate) use batch::{List, Puts, PutsReader, Several, WholePut, is_batch, pars
 pub(crate) use card::Card;
 pub(crate) use envelope::{Envelope, MATCH_LEN, MatchLayout, match_bytes, match_envelope};
 pub(crate) use exposed::{Exposed, ExposedFields};
-pub(crate) use header::{Header, HeaderBuffer, layouts};
+pub(crate) use header::{Header, HeaderBuffer, flag, layouts};
 pub(crate) use ids::{BtlTag, Id};
 pub(crate) use reader::{Malformed, Reader};

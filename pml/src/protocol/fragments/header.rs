@@ -5,7 +5,7 @@ use memoffset::offset_of;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use crate::wire::{Header, HeaderBuffer, Id, Malformed, Reader, kind, layouts};
+use crate::wire::{Header, HeaderBuffer, Id, Malformed, Reader, flag, kind, layouts};
 
 /// Receiver to sender: send the range as fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,6 @@ impl Header for Ack {
     }
 
     fn encode(&self, out: &mut HeaderBuffer) {
-        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = flag(self.offer.is_some(), FLAG_OFFERED)
             | flag(self.to_device, FLAG_TO_DEVICE)
             | flag(self.stream, FLAG_STREAM)

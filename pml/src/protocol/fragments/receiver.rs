@@ -19,9 +19,8 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Quote<Data> {
 
 /// Requests ranges from the sender. Without `ranges` it requests everything.
 pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
-    let Channel { links, state: State { receives, host_costs, .. } } = channel;
+    let Channel { links, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return };
-    let cache_eager = host_costs.as_ref().is_some_and(|costs| costs.caches());
     // If part of the message was fetched, only request the rest.
     let fetch = match std::mem::replace(&mut transfer.protocol, Protocol::Fragments) {
         Protocol::Get(fetch) => Some(fetch),
@@ -40,7 +39,8 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
     let ranges = if ranges.is_empty() { &whole } else { ranges };
     transfer.note_asked(ranges.iter().map(|(from, to)| to - from).sum::<u64>());
     // A device may fail after the sender considers the message done, so send it a FIN.
-    let (sender, to_device, stream) = (transfer.sender, transfer.buffer.is_on_device(), transfer.stream);
+    let &mut Incoming { sender, stream, cache_eager, .. } = transfer;
+    let to_device = transfer.buffer.is_on_device();
     transfer.owes_fin = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
     for &(from, to) in ranges {
         links.send_control(&Ack { sender, receiver: id, from, to, total, to_device, stream, cache_eager, offer: None });

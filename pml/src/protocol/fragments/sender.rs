@@ -200,7 +200,7 @@ pub(crate) fn copied(
     cx: &mut Context<'_>,
     channel: &mut Channel,
     (id, serial): (Id, u32),
-    (mut fragment, len): (Fragment, usize),
+    (fragment, len): (Fragment, usize),
     result: Result<(), DeviceError>,
 ) {
     let Channel { links, state: State { sends, .. } } = &mut *channel;
@@ -208,18 +208,12 @@ pub(crate) fn copied(
     transfer.busy -= 1;
     match result {
         Err(source) => transfer.fail_on_device(source),
-        // A failed range is not sent. The receiver learns at the end what is missing.
+        // A failed range is not sent, nor one of a peer that is gone, which fails the transfer. The receiver learns at
+        // the end what is missing.
         Ok(()) if transfer.failure.is_some() => {}
         Ok(()) => {
-            if let Some(link) = links.by_serial(serial) {
-                transfer.note_settled((len - FRAGMENT_LEN) as u64);
-                if let Err(error) = link.endpoint.send(fragment, len) {
-                    links.broken = Some((link.btl, error));
-                }
-            } else if !transfer.gone {
-                transfer.note_settled((len - FRAGMENT_LEN) as u64);
-                links.control.late.push_back(fragment.copied(len));
-            }
+            transfer.note_settled((len - FRAGMENT_LEN) as u64);
+            links.send_copied(serial, fragment, len);
         }
     }
     resume(cx, channel, id);

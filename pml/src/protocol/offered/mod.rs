@@ -15,17 +15,15 @@ use cableway_btl::{Flags, Offer};
 
 use super::context::{Context, Links};
 use super::fragments::Ack;
-use super::get;
 use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
-use super::transfer::{Channel, State};
+use super::transfer::{Channel, Incoming, State};
 use crate::wire::Id;
 
 pub(crate) use state::Offers;
 use state::OpenOffer;
 
-/// Offers to let the sender copy the ranges that it claims, and to fetch the rest.
+/// Offers to let the sender copy the ranges that it claims, and to fetch the rest. Only where a GET is possible.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
-    get::probe_receive(incoming)?;
     if incoming.to.on_device {
         return Err("only copies of host memory can be shared by two processes");
     }
@@ -54,10 +52,9 @@ pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Offer) -> bool {
 
 /// Offers the next range of at most `window` bytes. Returns false if too much is on offer.
 pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
-    let Channel { links, state: State { receives, offers, host_costs, .. } } = channel;
-    let cache_eager = host_costs.as_ref().is_some_and(|costs| costs.caches());
+    let Channel { links, state: State { receives, offers, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return true };
-    let (sender, total, stream) = (transfer.sender, transfer.wanted, transfer.stream);
+    let &mut Incoming { sender, wanted: total, stream, cache_eager, .. } = transfer;
     let Some(fetch) = transfer.fetch() else { return true };
     let Some(link) = links.by_serial(fetch.from.link) else { return true };
     let Some(offer) = link.endpoint.offer() else { return false };

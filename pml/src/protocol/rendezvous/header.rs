@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::error::Abort;
-use crate::wire::{Envelope, Header, HeaderBuffer, Id, Malformed, MatchLayout, Reader, kind, layouts};
+use crate::wire::{Envelope, Header, HeaderBuffer, Id, Malformed, MatchLayout, Reader, flag, kind, layouts};
 
 /// Sender to receiver: an announcement. The payload is empty, or all of the data (a synchronous send).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,6 @@ impl RendezvousLayout {
     /// Encodes an announcement of this kind.
     #[inline]
     pub(crate) fn new(kind: u8, envelope: &Envelope, announced: &Announced) -> Self {
-        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = flag(announced.addressable, FLAG_ADDRESSABLE)
             | flag(announced.packs, FLAG_PACKS)
             | flag(announced.on_device, FLAG_ON_DEVICE);

@@ -10,7 +10,7 @@ use crate::core::Active;
 use crate::error::Error;
 use crate::protocol::context::{Context, Links, Step, default_stream};
 use crate::protocol::get::Remote;
-use crate::protocol::host_costs::Way;
+use crate::protocol::host_costs::{HostCosts, Way};
 use crate::protocol::pieces::Pieces;
 use crate::protocol::probe::{Announcement, Costs, Data, Shape};
 use crate::protocol::receive_buffer::ReceiveBuffer;
@@ -76,13 +76,14 @@ pub(crate) fn begin(
 /// Chooses the protocol for the data. Between two processes of a node, the times of earlier messages decide.
 fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut incoming: Announcement) -> Data {
     let Channel { links, state: State { host_costs, .. } } = channel;
+    transfer.cache_eager = host_costs.as_ref().is_some_and(|costs| costs.caches());
     let trials = cx.core.parameters.pml_host_trials as u32;
     let on_host = !incoming.to.on_device && !incoming.mixed;
     if trials == 0 || !on_host || !incoming.to.one_run || !links.abilities().any.contains(Flags::OFFER) {
         return choice::data(&incoming);
     }
-    let host_costs = host_costs.get_or_insert_default();
-    let expected = host_costs.expect(incoming.len, incoming.exposed, trials);
+    let host_costs = host_costs.get_or_insert_with(|| Box::new(HostCosts::new(trials)));
+    let expected = host_costs.expect(incoming.len, incoming.exposed);
     let cost = |time| btl::Cost { fixed: time, bytes_per_second: f64::INFINITY };
     incoming.costs = Costs { send: cost(expected.fragments), get: cost(expected.get), ..Costs::NOT_ASKED };
     incoming.timed = true;

@@ -31,6 +31,8 @@ pub(crate) struct Incoming {
     pub(crate) owes_fin: bool,
     /// Whether the sender is to store fragments past the caches.
     pub(crate) stream: bool,
+    /// Whether the sender is to store eager messages through the caches from now on.
+    pub(crate) cache_eager: bool,
     /// Whether the message's time is measured.
     pub(crate) timed: bool,
     pub(crate) failure: Option<Box<Error>>,
@@ -80,6 +82,7 @@ impl Incoming {
             protocol: Protocol::Fragments,
             owes_fin: false,
             stream: true,
+            cache_eager: false,
             timed: false,
             failure: None,
             gone: false,
