@@ -11,7 +11,7 @@ use cableway_btl::{
     Access, Btl as _, Error, Flags, FragmentKind, Operation, Received, Region, Remote, Token, Transfer, Upcalls,
 };
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Location, MOST_PIECES, MemoryClass};
-use common::device::{content, copied, filled, progress, region, registered};
+use common::device::{content, copied, copied_when_mapped, filled, progress, region, registered};
 use common::{Pair, pattern, until};
 use test_nodes::{devices, devices_with};
 
@@ -103,13 +103,7 @@ fn memory_passed_by_descriptor_is_copied_after_its_owner_answers() {
         for met in ["met once", "asked for", "not there yet"] {
             assert!(!copied(&mut pair, &local, &name, access), "{met}: no process has progressed");
         }
-        let mut done = false;
-        let start = std::time::Instant::now();
-        while !done {
-            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
-            progress(&pair);
-            done = copied(&mut pair, &local, &name, access);
-        }
+        copied_when_mapped(&mut pair, &local, &name, access);
         let expected = if access == Access::RemoteRead { &theirs } else { &ours };
         assert!(content(&local) == *expected && content(&remote) == *expected, "{access:?}");
         let again = registered(&mut pair, &remote, access).unwrap();
@@ -136,11 +130,7 @@ fn memory_freed_during_the_request_is_not_mapped() {
         drop(old);
         let new = filled(&devices, BufferKind::Vmm, &pattern(100 + round, 5000));
         let name = registered(&mut pair, &new, Access::RemoteRead).unwrap();
-        let start = std::time::Instant::now();
-        while !copied(&mut pair, &local, &name, Access::RemoteRead) {
-            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
-            progress(&pair);
-        }
+        copied_when_mapped(&mut pair, &local, &name, Access::RemoteRead);
         assert!(content(&local) == pattern(100 + round, 5000), "round {round}: copied from the freed memory");
     }
 }
@@ -157,11 +147,7 @@ fn each_piece_of_physical_memory_is_passed_by_a_descriptor() {
         let local = filled(&devices, BufferKind::VmmPieces, &ours);
         for access in [Access::RemoteRead, Access::RemoteWrite] {
             let name = registered(&mut pair, &remote, access).unwrap();
-            let start = std::time::Instant::now();
-            while !copied(&mut pair, &local, &name, access) {
-                assert!(start.elapsed() < common::PATIENCE, "no descriptors were given");
-                progress(&pair);
-            }
+            copied_when_mapped(&mut pair, &local, &name, access);
             assert!(content(&local) == theirs && content(&remote) == theirs, "{access:?}");
         }
         let whole = region(&remote);
@@ -169,11 +155,7 @@ fn each_piece_of_physical_memory_is_passed_by_a_descriptor() {
         // SAFETY: the buffer outlives the registration.
         let part = unsafe { pair.to_one.register(Region { len: 5000, ..whole }, Access::RemoteRead) }.unwrap().unwrap();
         let small = filled(&devices, BufferKind::Device, &[0; 5000]);
-        let start = std::time::Instant::now();
-        while !copied(&mut pair, &small, &part, Access::RemoteRead) {
-            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
-            progress(&pair);
-        }
+        copied_when_mapped(&mut pair, &small, &part, Access::RemoteRead);
         assert!(content(&small) == theirs[..5000]);
     }
     let more = filled(&devices, BufferKind::VmmPieces, &pattern(1, (MOST_PIECES + 1) << 21));
@@ -284,11 +266,7 @@ fn a_link_adapts_to_its_devices() {
         remote.copy_from_host(0, &bytes).unwrap();
         devices.default_stream(&remote.location()).unwrap().wait().unwrap();
         let name = registered(&mut pair, &remote, Access::RemoteRead).unwrap();
-        let start = std::time::Instant::now();
-        while !copied(&mut pair, &local, &name, Access::RemoteRead) {
-            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
-            progress(&pair);
-        }
+        copied_when_mapped(&mut pair, &local, &name, Access::RemoteRead);
         assert_eq!(fetched(&pair), microseconds, "from device {device}");
         assert!(if device == 0 { small(sizes(&pair)) } else { sizes(&pair) == (usize::MAX, 0) }, "{:?}", sizes(&pair));
         assert!(content(&local) == bytes);
@@ -325,11 +303,7 @@ fn freed_memory_is_closed_without_further_messages() {
     let old = filled(&devices, BufferKind::Vmm, &pattern(1, 5000));
     let owned = mapped();
     let name = registered(&mut pair, &old, Access::RemoteRead).unwrap();
-    let start = std::time::Instant::now();
-    while !copied(&mut pair, &local, &name, Access::RemoteRead) {
-        assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
-        progress(&pair);
-    }
+    copied_when_mapped(&mut pair, &local, &name, Access::RemoteRead);
     assert!(mapped() > owned, "the other process must have mapped it");
     drop(old);
     assert!(mapped() > before, "still");

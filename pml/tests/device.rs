@@ -85,6 +85,14 @@ fn every_pairing_over_every_kind_of_link() {
     }
 }
 
+/// Sends all of the source, and checks that the target has it.
+fn carry(ranks: &Ranks, source: &mut Memory, target: &mut Memory, content: &[u8]) {
+    let len = content.len();
+    let (from, to) = (Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
+    ranks.transfer(from, to, &SendMode::Standard).1.unwrap();
+    assert!(target.read(len) == content);
+}
+
 /// Checks which side copies, by the counters of both.
 #[test]
 fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
@@ -100,9 +108,7 @@ fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
         let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
         for _ in 0..5 {
             let mut target = Memory::new(&devices, Some(BufferKind::Device), &vec![0; len]);
-            let (from, to) = (Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
-            ranks.transfer(from, to, &SendMode::Standard).1.unwrap();
-            assert!(target.read(len) == content);
+            carry(&ranks, &mut source, &mut target, &content);
         }
         let counts = |name| (ranks.counter(0, name), ranks.counter(1, name));
         assert_eq!(counts("device_direct"), if push { (5, 0) } else { (0, 5) });
@@ -124,10 +130,7 @@ fn one_buffer_in_host_memory_takes_fragments_at_once() {
             let content = pattern(len, 4);
             let mut source = Memory::new(&devices, from, &content);
             let mut target = Memory::new(&devices, to, &vec![0; len]);
-            let (out, into) =
-                (Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
-            ranks.transfer(out, into, &SendMode::Standard).1.unwrap();
-            assert!(target.read(len) == content);
+            carry(&ranks, &mut source, &mut target, &content);
             let both = |name| ranks.counter(0, name) + ranks.counter(1, name);
             assert_eq!((both("protocol_get"), both("protocol_put")), (0, 0), "{len} bytes from {from:?} to {to:?}");
             assert_eq!((both("protocol_fragments"), ranks.net.offers_made()), (1, 0));
@@ -197,10 +200,7 @@ fn gpudirect_accesses_device_memory_up_to_its_limit() {
             let content = pattern(len, 4);
             let mut source = Memory::new(&devices, from, &content);
             let mut target = Memory::new(&devices, to, &vec![0; len]);
-            let (out, into) =
-                (Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
-            ranks.transfer(out, into, &SendMode::Standard).1.unwrap();
-            assert!(target.read(len) == content);
+            carry(&ranks, &mut source, &mut target, &content);
             let by_network = match from {
                 Some(BufferKind::Device) => len <= LIMIT,
                 None => (8192..=LIMIT).contains(&len),

@@ -1,9 +1,11 @@
 //! Device buffers that two processes copy between.
 
+use std::time::Instant;
+
 use cableway_btl::{Access, Error, Region, Registration, Remote, Token, Transfer};
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Order};
 
-use super::{Pair, until};
+use super::{PATIENCE, Pair, until};
 
 pub fn region(buffer: &DeviceBuffer) -> Region {
     Region {
@@ -46,6 +48,15 @@ pub fn copied(pair: &mut Pair, local: &DeviceBuffer, remote: &Registration, acce
     until(&[&pair.zero, &pair.one], "the copy is done", || !pair.one.heard.completed.borrow().is_empty());
     assert!(matches!(pair.one.heard.completed.borrow_mut().pop(), Some((Token(7), Ok(())))));
     true
+}
+
+/// Process 1 copies as soon as process 0 has passed what it needs to map the memory.
+pub fn copied_when_mapped(pair: &mut Pair, local: &DeviceBuffer, remote: &Registration, access: Access) {
+    let start = Instant::now();
+    while !copied(pair, local, remote, access) {
+        assert!(start.elapsed() < PATIENCE, "no descriptor was given");
+        progress(pair);
+    }
 }
 
 pub fn progress(pair: &Pair) {
