@@ -38,7 +38,7 @@ macro_rules! functions {
                 static LOADED: std::sync::OnceLock<Result<$library, String>> = std::sync::OnceLock::new();
                 LOADED
                     .get_or_init(|| {
-                        // SAFETY: its initialisers register providers and touch nothing of ours.
+                        // SAFETY: its initialisers register providers. They do not access memory of this crate.
                         let handle = unsafe { Handle::open(Some($file), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
                             format!("{} cannot be loaded: {}", $file, cableway_base::root_cause(&error))
                         })?;

@@ -11,7 +11,7 @@
 //! ASK             24 device memory: buffer id, base, length, as in its handle
 //! GIVE            24 that device memory   1 what is given
 //!                   if given: 1 pieces   8 bytes of each                                   + as many descriptors
-//! GONE            8 buffer id of device memory that is no more
+//! GONE            8 buffer id of device memory that was freed
 //! ```
 
 use cableway_common_cuda::{DescriptorRequest, MOST_PIECES};

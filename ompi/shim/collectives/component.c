@@ -59,7 +59,7 @@ OBJ_CLASS_INSTANCE(cableway_collectives_t, mca_coll_base_module_t, construct, de
 static void report_copied_object(void)
 {
     static bool reported;
-    if (!reported && 0 == strcmp(mca_pml_base_selected_component.pmlm_version.mca_component_name, "cableway")) {
+    if (!reported && NULL == cableway_other_pml_selected()) {
         reported = true;
         opal_output(0, "cableway: collectives and one-sided operations do not support device memory: "
                        "mca_coll_cableway.so and mca_osc_cableway.so are copies of mca_pml_cableway.so; replace them by "
