@@ -29,15 +29,16 @@ deny() {
     fi
 }
 
-# Checks that the committed PTX is the result of compiling the kernels' source, and that the packing code is right on
-# the CPU.
+# Checks that the committed PTX is the result of compiling the kernels' source, and that the code that packs or reduces
+# is right on the CPU.
 kernels() {
     local fresh name status=0
     fresh=$(mktemp -d)
     common-cuda/kernels/compile "$fresh" || status=$?
     [ $status != 77 ] || { rm -r "$fresh"; skip "there is no clang-19 to compile the kernels"; return 0; }
     [ $status = 0 ] || return $status
-    for name in copy resident; do
+    for name in common-cuda/kernels/*.cu; do
+        name=$(basename "$name" .cu)
         cmp "$fresh/$name.ptx" common-cuda/kernels/$name.ptx ||
             { echo "common-cuda/kernels/$name.ptx is not what $name.cu compiles to; run common-cuda/kernels/compile"; return 1; }
     done

@@ -1,4 +1,4 @@
-// A block of threads on the CPU: what ../copy.cu asks of a device. Blocks come one after the other.
+// A block of threads on the CPU: what the kernels ask of a device. Blocks come one after the other.
 
 #pragma once
 
@@ -15,7 +15,7 @@ static pthread_barrier_t everybody;
 #define __syncthreads() pthread_barrier_wait(&everybody)
 #define __nvvm_membar_sys() std::atomic_thread_fence(std::memory_order_seq_cst)
 
-#include "../copy.cu"
+#include KERNELS
 
 // Runs a kernel as a launch would. The threads stay for all blocks.
 template <typename Argument> struct OnCpu {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#define KERNELS "../copy.cu"
 #include "on_cpu.h"
 
 static u64 state;
