@@ -14,7 +14,7 @@
 //! | what other crates use | `devices`, `ipc` |
 //! | one vendor's devices | `platform` |
 //! | measured costs of copies | `measure` |
-//! | copies and their mechanisms | `copies`; `kernels`, `copier`, `cpu_mapping` |
+//! | copies and their mechanisms, reductions | `copies`; `kernels`, `copier`, `cpu_mapping` |
 //! | memory that Cableway allocates, registered host memory | `memory` |
 //! | default streams | `order` |
 //! | contexts of the program | `context` |
@@ -61,10 +61,11 @@ mod memo;
 mod memory;
 mod order;
 mod platform;
+mod reduction;
 mod settings;
 mod strided;
 
-pub use copies::{Completion, CopyBatch};
+pub use copies::{Completion, CopyBatch, ReductionRun};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
 pub use devices::{CopyOrder, DeviceBuffer, Devices, LIBDIR_VARIABLE, Scratch, StreamQueries};
@@ -78,4 +79,5 @@ pub use mapping_counts::MappingCounts;
 pub use memory::{
     BlockList, BounceBuffer, BouncePool, HostMemory, HostPool, HostRegistration, MOST_LISTED_BLOCKS, Packing, Spread,
 };
+pub use reduction::{Element, MOST_SOURCES, ReduceOperation, Reduction};
 pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};

@@ -14,6 +14,7 @@ mod gathered;
 mod landing;
 mod mechanism;
 mod operation;
+mod reducing;
 mod slots;
 mod streams;
 mod stretch;
@@ -21,5 +22,6 @@ mod workspace;
 
 pub use batch::{Completion, CopyBatch};
 pub(crate) use operation::{CopyQueue, Start};
+pub use reducing::ReductionRun;
 pub(crate) use streams::issue;
 pub(crate) use workspace::Workspace;

@@ -11,7 +11,7 @@ use crate::copy::Order;
 use crate::costs::{Costs, DeviceCosts};
 use crate::cpu_mapping::CpuMapping;
 use crate::driver::Failure;
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Reducers};
 use crate::location::DeviceIndex;
 use crate::memo::Memo;
 use crate::memory::ListMemory;
@@ -26,6 +26,7 @@ pub(crate) struct Workspace {
     pub(super) streams: CopyStreams,
     pub(super) slots: Slots,
     pub(crate) kernels: Kernels,
+    pub(super) reducers: Reducers,
     pub(super) copier: Copier,
     pub(crate) lists: Arc<ListMemory>,
     pub(super) mapping: CpuMapping,
@@ -44,6 +45,7 @@ impl Workspace {
             streams: CopyStreams::new(context.clone()),
             slots: Slots::new(context.clone()),
             kernels: Kernels::new(context.clone(), default_stream.clone(), settings.kernels),
+            reducers: Reducers::new(context.clone(), settings.kernels),
             copier: Copier::new(context.clone(), settings),
             lists: Arc::new(ListMemory::new(context.clone(), default_stream.clone(), settings.list_memory)),
             mapping: CpuMapping::new(context.clone(), default_stream.clone(), settings),

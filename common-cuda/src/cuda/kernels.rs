@@ -11,6 +11,10 @@ use crate::driver::{Failure, Function, Image, Kernels, Module, Stream};
 /// The output of kernels/compile. A zero byte ends each text, as the driver requires.
 const COPY: &str = concat!(include_str!("../../kernels/copy.ptx"), "\0");
 const RESIDENT: &str = concat!(include_str!("../../kernels/resident.ptx"), "\0");
+const REDUCE_BITS: &str = concat!(include_str!("../../kernels/reduce_bits.ptx"), "\0");
+const REDUCE_INTEGERS: &str = concat!(include_str!("../../kernels/reduce_integers.ptx"), "\0");
+const REDUCE_FLOATS: &str = concat!(include_str!("../../kernels/reduce_floats.ptx"), "\0");
+const REDUCE_PAIRS: &str = concat!(include_str!("../../kernels/reduce_pairs.ptx"), "\0");
 
 fn raw_module(module: &Module) -> CUmodule {
     std::ptr::with_exposed_provenance_mut(module.raw())
@@ -21,6 +25,10 @@ impl Kernels for CudaDriver {
         let text = match image {
             Image::Copy => COPY,
             Image::Resident => RESIDENT,
+            Image::ReduceBits => REDUCE_BITS,
+            Image::ReduceIntegers => REDUCE_INTEGERS,
+            Image::ReduceFloats => REDUCE_FLOATS,
+            Image::ReducePairs => REDUCE_PAIRS,
         };
         let mut module: CUmodule = std::ptr::null_mut();
         // SAFETY: fills in the module of a terminated text.

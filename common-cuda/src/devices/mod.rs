@@ -7,6 +7,7 @@ mod facts;
 mod kernels;
 mod order;
 mod pools;
+mod reduce;
 mod scratch;
 mod stream_queries;
 

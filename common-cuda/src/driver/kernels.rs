@@ -11,6 +11,14 @@ pub(crate) enum Image {
     Copy,
     /// `kernels/resident.cu`.
     Resident,
+    /// `kernels/reduce_bits.cu`.
+    ReduceBits,
+    /// `kernels/reduce_integers.cu`.
+    ReduceIntegers,
+    /// `kernels/reduce_floats.cu`.
+    ReduceFloats,
+    /// `kernels/reduce_pairs.cu`.
+    ReducePairs,
 }
 
 /// Loading and launching kernels. A vendor without kernels loads no module.

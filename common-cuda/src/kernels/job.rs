@@ -107,7 +107,7 @@ impl Words {
 }
 
 /// A job that was launched, or is about to be.
-pub(super) struct Job {
+pub(crate) struct Job {
     words: *mut AtomicU32,
     /// The device address of the words.
     device: u64,
@@ -125,7 +125,7 @@ impl Job {
     }
 
     /// Checks whether the job no longer accesses memory. If it was not revoked, everything is copied.
-    pub(super) fn ended(&self) -> bool {
+    pub(crate) fn ended(&self) -> bool {
         self.is_set(ENDED)
     }
 

@@ -1,23 +1,21 @@
 //! The part of an operation that kernels execute.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::job::Job;
 use super::launch::Work;
 use super::loaded::Kernels;
+use super::silence::Silence;
 use crate::context::Context;
 use crate::driver::{Event, Failure, Stream};
 use crate::order::{DefaultStream, destroy_event};
-
-/// The driver is asked whether a job failed after this time without progress, and then after twice as long each time.
-const SILENCE: Duration = Duration::from_millis(1);
 
 /// The jobs of one operation.
 #[derive(Default)]
 pub(crate) struct Jobs {
     running: Vec<Job>,
-    launched: Option<Instant>,
-    asked: Duration,
+    /// Present while there are jobs.
+    silence: Option<Silence>,
     revoked: bool,
     /// The event in the default stream for which the jobs wait. Copy engines that replace them wait for it, too.
     order: Option<Event>,
@@ -27,7 +25,6 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// Launches a job. Returns false if that is impossible now. With `after`, all jobs wait for the default stream's
     /// work. The context is current.
-    /// context is current.
     pub(crate) fn launch(
         &mut self,
         context: &Context,
@@ -42,7 +39,7 @@ impl Jobs {
         })?;
         let Some(job) = job else { return Ok(false) };
         if self.running.is_empty() {
-            (self.launched, self.asked) = (Some(Instant::now()), SILENCE);
+            self.silence = Some(Silence::new());
         }
         self.running.push(job);
         Ok(true)
@@ -68,7 +65,7 @@ impl Jobs {
     /// Checks whether there are no jobs.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.launched.is_none()
+        self.silence.is_none()
     }
 
     /// Checks whether none of the jobs accesses memory any more.
@@ -77,12 +74,11 @@ impl Jobs {
         for job in self.running.extract_if(.., |job| if revoked { job.quiet() } else { job.ended() }) {
             kernels.give_back(job);
         }
-        let Some(launched) = self.launched.filter(|_| !self.running.is_empty()) else {
-            (self.launched, self.revoked, self.ordered) = (None, false, false);
+        let Some(silence) = self.silence.as_mut().filter(|_| !self.running.is_empty()) else {
+            (self.silence, self.revoked, self.ordered) = (None, false, false);
             return Ok(true);
         };
-        if launched.elapsed() > self.asked {
-            self.asked *= 2;
+        if silence.is_long() {
             let _scope = context.enter()?;
             kernels.check()?;
         }
@@ -91,7 +87,7 @@ impl Jobs {
 
     /// Checks whether a job has waited for room for too long.
     pub(crate) fn are_late(&self, kernels: &Kernels, patience: Duration) -> bool {
-        let late = self.launched.is_some_and(|launched| launched.elapsed() > patience);
+        let late = self.silence.as_ref().is_some_and(|silence| silence.since_launch() > patience);
         late && !self.revoked && self.running.iter().any(Job::waits) && kernels.stalled(patience)
     }
 

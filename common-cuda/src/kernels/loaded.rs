@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::job::{Job, THREADS, Words};
+use super::job::Job;
+use super::lane::{Code, Lane};
 use super::launch::{Pieces, Strides, Work};
 use super::packed::Packed;
 use crate::context::Context;
-use crate::driver::{Driver, Failure, Function, Image, Module, Priority, Stream};
+use crate::driver::{Driver, Failure, Image, Stream};
 use crate::order::DefaultStream;
 
 /// The number of checks that may find the default stream busy before the kernels are loaded. Each check skips twice as
@@ -40,15 +41,10 @@ enum State {
     Off,
 }
 
-/// A loaded module, and the words of its jobs.
+/// A loaded module, and the lane of its jobs.
 struct Loaded {
-    module: Module,
-    functions: [Function; NAMES.len()],
-    /// A separate stream, so that copies never wait behind a job that has not started. It has high priority, so that
-    /// jobs get room before other kernels.
-    stream: Stream,
-    multiprocessors: u32,
-    words: Words,
+    code: Code<{ NAMES.len() }>,
+    lane: Lane,
     /// First jobs that copy nothing. They make the driver allocate everything that later jobs need.
     first: Vec<Job>,
     /// Revoked jobs that are still in the stream.
@@ -149,12 +145,12 @@ impl Kernels {
         if !loaded.ready() {
             return Ok(None);
         }
-        let Some(job) = loaded.words.job() else { return Ok(None) };
-        let Err(failure) = first(&loaded.stream).and_then(|()| loaded.launch(driver, work, &job)) else {
-            loaded.words.launched(&job);
+        let Some(job) = loaded.lane.words.job() else { return Ok(None) };
+        let Err(failure) = first(&loaded.lane.stream).and_then(|()| loaded.launch(driver, work, &job)) else {
+            loaded.lane.words.launched(&job);
             return Ok(Some(job));
         };
-        loaded.words.give_back(job);
+        loaded.lane.words.give_back(job);
         if failure.context_gone() {
             return Err(failure);
         }
@@ -167,7 +163,7 @@ impl Kernels {
     /// Checks whether the first job of the stream has waited this long for room on the device.
     pub(super) fn stalled(&self, patience: Duration) -> bool {
         match &mut *self.state.lock() {
-            State::Loaded(loaded) => loaded.words.stalled(patience),
+            State::Loaded(loaded) => loaded.lane.words.stalled(patience),
             _ => false,
         }
     }
@@ -175,13 +171,13 @@ impl Kernels {
     /// Checks the stream for errors. The context is current.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let State::Loaded(loaded) = &*self.state.lock() else { return Ok(()) };
-        self.context.driver.is_idle(&loaded.stream).map(|_| ())
+        self.context.driver.is_idle(&loaded.lane.stream).map(|_| ())
     }
 
     /// Releases a job that has ended or was revoked.
     pub(super) fn give_back(&self, job: Job) {
         if let State::Loaded(loaded) = &mut *self.state.lock() {
-            if job.ended() { loaded.words.give_back(job) } else { loaded.revoked.push(job) }
+            if job.ended() { loaded.lane.words.give_back(job) } else { loaded.revoked.push(job) }
         }
     }
 }
@@ -199,24 +195,15 @@ impl Drop for Kernels {
 
 impl Loaded {
     fn new(driver: &dyn Driver) -> Result<Loaded, Failure> {
-        let multiprocessors = driver.limits(driver.current_device()?)?.multiprocessors;
-        let module = driver.load_module(Image::Copy)?;
-        let made = (|| {
-            let [pieces, strided, packed] = NAMES.map(|name| driver.function(&module, name));
-            let functions = [pieces?, strided?, packed?];
-            let words = Words::new(driver)?;
-            let stream = driver.new_stream(Priority::Highest).inspect_err(|_| words.destroy(driver))?;
-            Ok((functions, words, stream))
-        })();
-        let (functions, words, stream) = match made {
-            Ok(made) => made,
+        let code = Code::load(driver, Image::Copy, NAMES)?;
+        let lane = match Lane::new(driver) {
+            Ok(lane) => lane,
             Err(failure) => {
-                unload(driver, module);
+                code.unload(driver);
                 return Err(failure);
             }
         };
-        let (first, revoked) = (Vec::new(), Vec::new());
-        let mut loaded = Loaded { module, functions, stream, multiprocessors, words, first, revoked, off: false };
+        let mut loaded = Loaded { code, lane, first: Vec::new(), revoked: Vec::new(), off: false };
         match loaded.launch_first(driver) {
             Ok(()) => Ok(loaded),
             Err(failure) => {
@@ -231,9 +218,9 @@ impl Loaded {
         let nothing =
             [Work::Pieces(Box::new(Pieces::new())), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
         for mut work in nothing {
-            let Some(job) = self.words.job() else { continue };
+            let Some(job) = self.lane.words.job() else { continue };
             self.launch(driver, &mut work, &job)?;
-            self.words.launched(&job);
+            self.lane.words.launched(&job);
             self.first.push(job);
         }
         Ok(())
@@ -243,38 +230,28 @@ impl Loaded {
     fn ready(&mut self) -> bool {
         for jobs in [&mut self.first, &mut self.revoked] {
             for job in jobs.extract_if(.., |job| job.ended()) {
-                self.words.give_back(job);
+                self.lane.words.give_back(job);
             }
         }
         !self.off && self.first.is_empty() && self.revoked.is_empty()
     }
 
     fn launch(&self, driver: &dyn Driver, work: &mut Work, job: &Job) -> Result<(), Failure> {
-        let blocks = work.blocks(self.multiprocessors);
+        let blocks = work.blocks(self.lane.multiprocessors);
         let (kernel, argument) = work.for_job(job);
-        let function = self.functions[kernel as usize];
+        let function = self.code.function(kernel as usize);
         // SAFETY: the kernel's argument as it declares it; the caller that added the copies vouches for the memory.
-        unsafe { driver.launch(function, blocks, THREADS, argument, &self.stream) }
+        unsafe { self.lane.launch(driver, function, blocks, argument) }
     }
 
     fn destroy(mut self, driver: &dyn Driver) {
         self.ready();
         if !self.first.is_empty() || !self.revoked.is_empty() {
             // A revoked job still waits for room on the device, perhaps forever, and reads its words after that.
-            std::mem::forget(self.words);
+            std::mem::forget(self.lane.words);
             return;
         }
-        let _ = driver.synchronise(&self.stream);
-        if let Err(failure) = driver.destroy_stream(self.stream) {
-            log::debug!("destroying a stream: {}", driver.reason(failure));
-        }
-        self.words.destroy(driver);
-        unload(driver, self.module);
-    }
-}
-
-fn unload(driver: &dyn Driver, module: Module) {
-    if let Err(failure) = driver.unload_module(module) {
-        log::debug!("unloading kernels: {}", driver.reason(failure));
+        self.lane.destroy(driver);
+        self.code.unload(driver);
     }
 }

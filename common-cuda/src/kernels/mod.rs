@@ -7,14 +7,24 @@
 //!
 //! If a job has not started after some time, because other kernels fill the device, it is revoked ([`job`]), and copy
 //! engines make its copies. It stays in the stream until the device has room. No other job is launched before that.
+//!
+//! [`Reducers`] launch reductions in a stream of their own, loaded when they are first needed and never revoked.
 
 mod job;
 mod jobs;
+mod lane;
 mod launch;
 mod loaded;
 mod packed;
+mod reduce;
+mod reducers;
+mod silence;
 
+pub(crate) use job::Job;
 pub(crate) use jobs::Jobs;
 pub(crate) use launch::{Pieces, Strides, Work};
 pub(crate) use loaded::Kernels;
 pub(crate) use packed::{Packed, is_worth_a_launch};
+pub(crate) use reduce::{Class, Folding};
+pub(crate) use reducers::Reducers;
+pub(crate) use silence::Silence;

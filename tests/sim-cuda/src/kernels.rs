@@ -1,7 +1,7 @@
 //! Modules and launches: `cuModule*`, `cuLaunchKernel`.
 //!
 //! A module is text that names its entries. The text is not executed: a kernel is identified by its name, and its Rust
-//! version does what the kernel of that name in `common-cuda/kernels/copy.cu` does, thread block by thread block, in
+//! version does what the kernel of that name in `common-cuda/kernels/` does, thread block by thread block, in
 //! the order of the stream. It may access only memory that a kernel of its context can access. Otherwise the process
 //! ends with a line that names the address, since a real context would be lost.
 //!
@@ -22,6 +22,7 @@ use crate::driver::{AfterInit, Handles, crash, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::kernel_memory::{Job, Memory, THREADS};
 use crate::packed::Packed;
+use crate::reduce::{Class, Reduction};
 use crate::resident::{self, Resident};
 use crate::schedule::Work;
 use crate::settings::Settings;
@@ -33,6 +34,7 @@ enum Kernel {
     Strided,
     Resident,
     Packed,
+    Reduce(Class),
 }
 
 const KERNELS: &[(&str, Kernel)] = &[
@@ -40,6 +42,10 @@ const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_copy_strided", Kernel::Strided),
     ("cableway_copy_resident", Kernel::Resident),
     ("cableway_copy_packed", Kernel::Packed),
+    ("cableway_reduce_bits", Kernel::Reduce(Class::Bits)),
+    ("cableway_reduce_integers", Kernel::Reduce(Class::Integers)),
+    ("cableway_reduce_floats", Kernel::Reduce(Class::Floats)),
+    ("cableway_reduce_pairs", Kernel::Reduce(Class::Pairs)),
 ];
 
 /// A loaded module.
@@ -106,6 +112,7 @@ enum Arguments {
     Pieces(Box<Pieces>),
     Strided(Strided),
     Packed(Packed),
+    Reduce(Class, Box<Reduction>),
 }
 
 impl Arguments {
@@ -114,6 +121,7 @@ impl Arguments {
             Arguments::Pieces(pieces) => pieces.job,
             Arguments::Strided(strided) => strided.job,
             Arguments::Packed(packed) => packed.job,
+            Arguments::Reduce(_, reduction) => reduction.job,
         }
     }
 }
@@ -143,6 +151,7 @@ impl Launch {
                 Arguments::Pieces(pieces) => copy_tiles(pieces, block, blocks, &mut self.memory),
                 Arguments::Strided(strided) => copy_elements(strided, block, blocks, &mut self.memory),
                 Arguments::Packed(packed) => packed.run(block, &mut self.memory),
+                Arguments::Reduce(class, reduction) => reduction.run(*class, block, blocks, &mut self.memory),
             }
         }
         if block + 1 == blocks {
@@ -243,6 +252,7 @@ fn launch(
                 return stream.submit(Box::new(Resident::new(argument, memory, Instant::now() + delay)));
             }
             Kernel::Packed => Arguments::Packed(argument.cast::<Packed>().read_unaligned()),
+            Kernel::Reduce(class) => Arguments::Reduce(class, Box::new(argument.cast::<Reduction>().read_unaligned())),
         }
     };
     let blocks = u64::from(grid[0]);

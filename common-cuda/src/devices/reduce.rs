@@ -1,0 +1,61 @@
+//! Reductions of device memory.
+
+use super::Devices;
+use crate::copies::ReductionRun;
+use crate::copy::Order;
+use crate::error::DeviceError;
+use crate::kernels::{Class, Folding};
+use crate::location::Location;
+use crate::reduction::{Element, MOST_SOURCES, ReduceOperation, Reduction};
+
+impl Devices {
+    /// Checks whether kernels in the context of the device memory at `at` make such reductions. The first call for some
+    /// kind of operation loads them, which may wait until the device has nothing else to do. Returns false if the
+    /// operation does not apply to such elements, if kernels are switched off, or if the driver refuses.
+    pub fn can_reduce(&self, at: &Location, operation: ReduceOperation, element: Element) -> bool {
+        let class = Class::of(operation, element);
+        operation.applies_to(element)
+            && at.on_device()
+            && self.platform().is_some_and(|platform| {
+                platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.can_reduce(class))
+            })
+    }
+
+    /// Begins a reduction by a kernel in the context of the device memory at `at`, after the work that `order` names.
+    /// Returns `None` if no kernel can make it now, also because an element is not aligned: then the caller reduces on
+    /// the host. The kernel is loaded as for [`can_reduce`](Self::can_reduce).
+    ///
+    /// # Safety
+    /// Kernels in the context of `at` can access all memory of the reduction: memory of the device, mapped memory of
+    /// other devices, registered host memory at its device address. It stays allocated until the run is over or
+    /// dropped. The destination is exactly one of the sources or overlaps none. Meanwhile no one else writes the
+    /// sources or accesses the destination. A forgotten run is never over.
+    ///
+    /// # Errors
+    /// There are fewer than two or too many sources, `at` is host memory, its context is destroyed, or the calling
+    /// thread captures a graph.
+    pub unsafe fn reduce(
+        &self,
+        at: &Location,
+        order: Order,
+        reduction: &Reduction<'_>,
+    ) -> Result<Option<ReductionRun>, DeviceError> {
+        let Reduction { operation, element, count, sources, .. } = *reduction;
+        let object = || format!("{operation:?} of {count} {element:?} of {} sources", sources.len());
+        if !(2..=MOST_SOURCES).contains(&sources.len()) {
+            let reason = format!("a reduction has 2 to {MOST_SOURCES} sources; reduce in several steps");
+            return Err(DeviceError { call: "reduce", object: object(), reason });
+        }
+        let platform = self.need("reduce", object)?;
+        let queue = platform.queue(at)?;
+        if !platform.settings.kernels || !operation.applies_to(element) || !reduction.is_aligned() {
+            return Ok(None);
+        }
+        if count == 0 {
+            return Ok(Some(ReductionRun::DONE));
+        }
+        platform.registrations.settle(&queue.workspace.context);
+        // SAFETY: the caller's promise.
+        unsafe { queue.reduce(Class::of(operation, element), order, Folding::new(reduction)) }
+    }
+}

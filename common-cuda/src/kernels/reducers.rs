@@ -1,0 +1,167 @@
+//! The kernels that reduce, in one context: each class is loaded when it is first needed.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::job::Job;
+use super::lane::{Code, Lane};
+use super::reduce::{Class, Folding};
+use crate::context::Context;
+use crate::driver::{Driver, Failure, Stream};
+
+/// The kernels of a context that reduce.
+pub(crate) struct Reducers {
+    context: Arc<Context>,
+    /// True if kernels should be loaded.
+    wanted: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Created with the first class.
+    lane: Option<Lane>,
+    classes: [Loading; 4],
+    /// True once the driver has refused a launch.
+    off: bool,
+    /// True once a job was given up that may never end.
+    lost: bool,
+}
+
+#[derive(Default)]
+enum Loading {
+    #[default]
+    Untried,
+    Loaded(Code<1>),
+    /// The driver refused.
+    Off,
+}
+
+impl Reducers {
+    pub(crate) fn new(context: Arc<Context>, wanted: bool) -> Reducers {
+        Reducers { context, wanted, state: Mutex::default() }
+    }
+
+    /// Checks whether kernels of a class can be launched, and loads them if nobody has. That may wait for the device.
+    /// The context is current.
+    pub(crate) fn load(&self, class: Class) -> bool {
+        self.wanted && self.state.lock().load(self.context.driver, class).is_some()
+    }
+
+    /// Launches a reduction. Returns `None` if that is impossible now. Calls `first` with the stream just before. The
+    /// context is current.
+    ///
+    /// # Safety
+    /// Kernels in the context can access all memory of the reduction. It stays allocated until the job has ended.
+    /// Meanwhile no one else writes the sources or accesses the destination.
+    pub(crate) unsafe fn launch(
+        &self,
+        class: Class,
+        folding: &mut Folding,
+        first: impl FnOnce(&Stream) -> Result<(), Failure>,
+    ) -> Result<Option<Job>, Failure> {
+        if !self.wanted {
+            return Ok(None);
+        }
+        let (driver, mut state) = (self.context.driver, self.state.lock());
+        let state = &mut *state;
+        let Some(function) = state.load(driver, class) else { return Ok(None) };
+        let Some(lane) = &mut state.lane else { return Ok(None) };
+        let Some(job) = lane.words.job() else { return Ok(None) };
+        if let Err(failure) = first(&lane.stream) {
+            lane.words.give_back(job);
+            return Err(failure);
+        }
+        let (blocks, argument) = (folding.blocks(lane.multiprocessors), folding.for_job(&job));
+        // SAFETY: the kernels of all classes declare this argument, and the caller vouches for the memory.
+        let launched = unsafe { lane.launch(driver, function, blocks, argument) };
+        let Err(failure) = launched else { return Ok(Some(job)) };
+        lane.words.give_back(job);
+        if failure.context_gone() {
+            return Err(failure);
+        }
+        log::info!("the host reduces from now on: {}: {}", failure.call, driver.reason(failure));
+        state.off = true;
+        Ok(None)
+    }
+
+    /// Checks the stream for errors. The context is current.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match &self.state.lock().lane {
+            Some(lane) => self.context.driver.is_idle(&lane.stream).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Releases a job that has ended, or gives it up.
+    pub(crate) fn give_back(&self, job: Job) {
+        let mut state = self.state.lock();
+        if !job.ended() {
+            // Its slot is not used again.
+            (state.lost, state.off) = (true, true);
+        } else if let Some(lane) = &mut state.lane {
+            lane.words.give_back(job);
+        }
+    }
+}
+
+impl State {
+    /// Returns the kernel of a class. The context is current.
+    fn load(&mut self, driver: &dyn Driver, class: Class) -> Option<crate::driver::Function> {
+        if self.off {
+            return None;
+        }
+        if let Loading::Untried = self.classes[class as usize] {
+            self.classes[class as usize] = match self.try_load(driver, class) {
+                Ok(code) => Loading::Loaded(code),
+                Err(failure) => {
+                    let (call, reason) = (failure.call, driver.reason(failure));
+                    log::info!("kernels cannot be loaded, the host reduces ({class:?}): {call}: {reason}");
+                    Loading::Off
+                }
+            };
+        }
+        match &self.classes[class as usize] {
+            Loading::Loaded(code) => Some(code.function(0)),
+            _ => None,
+        }
+    }
+
+    fn try_load(&mut self, driver: &dyn Driver, class: Class) -> Result<Code<1>, Failure> {
+        let code = Code::load(driver, class.image(), [class.name()])?;
+        if self.lane.is_none() {
+            match Lane::new(driver) {
+                Ok(lane) => self.lane = Some(lane),
+                Err(failure) => {
+                    code.unload(driver);
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(code)
+    }
+}
+
+impl Drop for Reducers {
+    /// The stream is empty, unless a job was given up.
+    fn drop(&mut self) {
+        let state = std::mem::take(self.state.get_mut());
+        // A destroyed context has released its objects.
+        let Ok(_scope) = self.context.enter() else { return };
+        if state.lost {
+            // It may still write its words.
+            std::mem::forget(state.lane);
+            return;
+        }
+        let driver = self.context.driver;
+        if let Some(lane) = state.lane {
+            lane.destroy(driver);
+        }
+        for loading in state.classes {
+            if let Loading::Loaded(code) = loading {
+                code.unload(driver);
+            }
+        }
+    }
+}
