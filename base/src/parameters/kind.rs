@@ -214,6 +214,22 @@ choices! {
     }
 }
 
+choices! {
+    /// Selects the algorithm of an allreduce.
+    Allreduce = "auto|recursive_doubling|direct|ring|rabenseifner" {
+        /// the fastest for the number of bytes and of ranks
+        Auto = "auto",
+        /// ranks exchange all data with ranks at growing distances
+        RecursiveDoubling = "recursive_doubling",
+        /// each rank reduces a share that all others send to it
+        Direct = "direct",
+        /// shares go around a ring
+        Ring = "ring",
+        /// recursive halving, then doubling
+        Rabenseifner = "rabenseifner",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

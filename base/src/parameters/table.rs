@@ -2,7 +2,7 @@
 //! change it and what that costs. The internal settings follow, which only tests change.
 
 use super::kind::{
-    CostSource, Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, GpuDirect, Kind, SingleCopy, Size, Text,
+    Allreduce, CostSource, Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, GpuDirect, Kind, SingleCopy, Size, Text,
     Time,
 };
 use super::{ParameterError, Row, Source};
@@ -183,6 +183,10 @@ parameters {
         "run a thread that moves messages while the program computes",
         "It overlaps large transfers with computation. It occupies a core while messages are in flight, and makes small messages slower.";
 
+    coll_allreduce: Allreduce = "auto",
+        "algorithm of reductions to all ranks: auto, recursive_doubling, direct, ring or rabenseifner",
+        "Set the same value on all ranks. auto takes recursive_doubling for small data, direct for up to 16 ranks, and ring for more.";
+
     btl_sm_eager_limit: Size = "16K",
         "largest message that is sent eagerly over shared memory",
         "A larger limit saves a handshake. Such messages cost one more copy, and more memory if they are unexpected.";
@@ -311,6 +315,9 @@ internal {
     pml_host_trials: Count = "3", "messages of each size that try each way to move host data; 0 trusts the estimates";
     pml_offer_window: Size = "256K", "bytes of a rendezvous message that the receiver offers to the sender at a time";
     pml_offer_patience: Count = "100", "polls after which an unclaimed offer is withdrawn";
+    coll_small: Size = "32K", "largest data of a collective operation that takes the fewest messages";
+    coll_segment: Size = "4M", "largest segment of a collective operation's data";
+    coll_device_limit: Size = "32K", "smallest data that a device reduces; the host reduces smaller data";
     btl_self_eager_limit: Size = "1K", "largest message of a process to itself that is copied at once";
     btl_sm_streaming_limit: Size = "8K", "smallest message that is written into a fragment by non-temporal stores";
     btl_sm_fast_box_size: Size = "16K", "size of a fast box";

@@ -4,11 +4,23 @@ use std::ops::RangeInclusive;
 
 use cableway_base::Rank;
 
+use super::arrive::cannot_wait;
+use super::communicator::Communicator;
 use super::engine::Engine;
 use crate::error::Error;
+use crate::status::ANY;
 use crate::protocol::{Explained, Side, explain_links};
 
 impl Engine {
+    /// Checks whether no process of a communicator is known to have died.
+    ///
+    /// # Errors
+    /// One has died, or the communicator was removed.
+    pub fn check_members(&self, of: &Communicator) -> Result<(), Error> {
+        let matching = of.matching.lock();
+        cannot_wait(self, of, &matching, ANY).map_or(Ok(()), Err)
+    }
+
     /// Explains which protocols messages to `peer` take. Connects the peer if necessary, and assumes that its ends of
     /// the links are like those of this process.
     ///

@@ -1,0 +1,330 @@
+//! Builds the plan of a call.
+
+use smallvec::SmallVec;
+
+use crate::call::{Call, Edge, Memory, Operands as CallOperands};
+use crate::choice::{Choice, Reduction};
+use crate::error::Error;
+use crate::placing::{Placing, Working};
+use crate::plan::direct::{Results, Shares, direct};
+use crate::plan::reduction::Operands;
+use crate::plan::{
+    Block, Combine, Me, Place, Plan, StepId, alltoall, broadcast, doubling, gather, halving, neighbors, ring, scan, tree,
+};
+
+/// Builds the plan of one rank.
+pub(crate) fn build(call: &Call<'_>, me: Me, choice: &Choice, placing: &Placing<'_>) -> Result<(Plan, Working), Error> {
+    let mut builder = Builder { plan: Plan::default(), me, choice, placing, working: Working::Host };
+    builder.call(call)?;
+    Ok((builder.plan, builder.working))
+}
+
+struct Builder<'a> {
+    plan: Plan,
+    me: Me,
+    choice: &'a Choice,
+    placing: &'a Placing<'a>,
+    /// Where the scratch memory must be.
+    working: Working,
+}
+
+type Steps = Vec<StepId>;
+
+impl Builder<'_> {
+    fn call(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        match call {
+            Call::Broadcast { memory, root } => self.broadcast(memory, *root),
+            Call::Gather { send, receive, root } => self.gather(send.as_ref(), receive, *root),
+            Call::Scatter { send, receive, root } => self.scatter(send, receive.as_ref(), *root),
+            Call::Allgather { send, receive } => self.allgather(send.as_ref(), receive),
+            Call::Alltoall { send, receive } => self.alltoall(send.as_deref(), receive),
+            Call::Neighbors { send, receive } => self.neighbors(send, receive),
+            Call::Allreduce(operands) => self.allreduce(operands),
+            Call::Reduce { operands, root } => self.reduce(operands, *root),
+            Call::ReduceScatter { operands, counts } => self.reduce_scatter(operands, counts),
+            Call::Scan(operands) => self.scan(operands, false),
+            Call::ExclusiveScan(operands) => self.scan(operands, true),
+        }
+    }
+
+    fn broadcast(&mut self, memory: &Memory<'_>, root: u32) -> Result<(), Error> {
+        self.check_root(root)?;
+        let bytes = memory.packed_len();
+        if bytes == 0 || self.me.size == 1 {
+            return Ok(());
+        }
+        if self.choice.broadcasts_in_a_tree(self.me.size, bytes) {
+            let block = self.plan.block(memory);
+            tree::broadcast(&mut self.plan, self.me, root, block, &[]);
+            return Ok(());
+        }
+        // Shares are ranges of bytes, so data with gaps is packed.
+        let (me, segment) = (self.me, self.choice.segment);
+        match memory.run() {
+            Some((address, _)) => {
+                let data = (Place::User(address), bytes);
+                broadcast::scattered(&mut self.plan, me, root, data, segment, &[]);
+            }
+            None => {
+                self.working = self.placing.beside(memory);
+                let packed = self.plan.scratch(bytes);
+                let (block, run) = (self.plan.block(memory), Block::bytes(packed, bytes));
+                let ready = if me.rank == root { vec![self.plan.copy(block, run, &[])] } else { Steps::new() };
+                let here = broadcast::scattered(&mut self.plan, me, root, (packed, bytes), segment, &ready);
+                if me.rank != root {
+                    self.plan.copy(run, block, &here);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, send: Option<&Memory<'_>>, receive: &[Memory<'_>], root: u32) -> Result<(), Error> {
+        self.check_root(root)?;
+        let own = send.map(|memory| self.plan.block(memory));
+        if self.me.rank == root {
+            let blocks = self.blocks(receive, "memory to receive")?;
+            gather::gather_at_root(&mut self.plan, self.me, own, &blocks);
+        } else if let Some(own) = own {
+            self.plan.send(root, 0, own, &[]);
+        }
+        Ok(())
+    }
+
+    fn scatter(&mut self, send: &[Memory<'_>], receive: Option<&Memory<'_>>, root: u32) -> Result<(), Error> {
+        self.check_root(root)?;
+        let own = receive.map(|memory| self.plan.block(memory));
+        if self.me.rank == root {
+            let blocks = self.blocks(send, "memory to send")?;
+            gather::scatter_at_root(&mut self.plan, self.me, own, &blocks);
+        } else if let Some(own) = own {
+            self.plan.receive(root, 0, own, &[]);
+        }
+        Ok(())
+    }
+
+    fn allgather(&mut self, send: Option<&Memory<'_>>, receive: &[Memory<'_>]) -> Result<(), Error> {
+        let blocks = self.blocks(receive, "memory to receive")?;
+        let own = blocks[self.me.rank as usize];
+        let ready: Steps = match send {
+            None => Steps::new(),
+            Some(memory) => {
+                let from = self.plan.block(memory);
+                vec![self.plan.copy(from, own, &[])]
+            }
+        };
+        let bytes = receive.iter().fold(0, |sum: u64, memory| sum.saturating_add(memory.packed_len()));
+        if self.me.size == 1 {
+        } else if self.choice.gathers_in_a_ring(self.me.size, bytes) {
+            ring::allgather(&mut self.plan, self.me, &blocks, &ready);
+        } else {
+            // What is sent need not wait for the copy.
+            let from = send.map_or(own, |memory| self.plan.block(memory));
+            let sends = vec![from; blocks.len()];
+            alltoall::exchange(&mut self.plan, self.me, &sends, &blocks, &[]);
+        }
+        Ok(())
+    }
+
+    fn alltoall(&mut self, send: Option<&[Memory<'_>]>, receive: &[Memory<'_>]) -> Result<(), Error> {
+        let receives = self.blocks(receive, "memory to receive")?;
+        let rank = self.me.rank as usize;
+        match send {
+            Some(send) => {
+                let sends = self.blocks(send, "memory to send")?;
+                self.plan.copy(sends[rank], receives[rank], &[]);
+                alltoall::exchange(&mut self.plan, self.me, &sends, &receives, &[]);
+            }
+            None if self.me.size > 1 => {
+                let packed: Vec<u64> = receive.iter().map(Memory::packed_len).collect();
+                self.working = receive.iter().map(|memory| self.placing.beside(memory)).fold(Working::Host, Working::or);
+                alltoall::exchange_in_place(&mut self.plan, self.me, &receives, &packed);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn neighbors(&mut self, send: &[Edge<'_>], receive: &[Edge<'_>]) -> Result<(), Error> {
+        let mut edges = |edges: &[Edge<'_>]| -> Vec<neighbors::Edge> {
+            let edge = |edge: &Edge<'_>| neighbors::Edge {
+                rank: edge.rank,
+                message: edge.message,
+                block: self.plan.block(&edge.memory),
+            };
+            edges.iter().map(edge).collect()
+        };
+        let (sends, receives) = (edges(send), edges(receive));
+        neighbors::exchange(&mut self.plan, &sends, &receives);
+        Ok(())
+    }
+
+    fn allreduce(&mut self, call: &CallOperands) -> Result<(), Error> {
+        let bytes = self.check(call)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let mut staged = self.stage(call, true, false);
+        let (me, count) = (self.me, call.count);
+        let segment = self.choice.segment / call.element.size() as u64;
+        let (plan, operands) = (&mut self.plan, &staged.operands);
+        let ready = std::mem::take(&mut staged.ready);
+        let ends = match self.choice.allreduce(me.size, count, bytes) {
+            _ if me.size == 1 => staged.copy_through(plan, count, &ready),
+            Reduction::Doubling => doubling::doubling(plan, me, (operands, count), &ready),
+            Reduction::Halving => halving::halving(plan, me, (operands, count), &ready),
+            Reduction::Ring => ring::allreduce(plan, me, (operands, count), segment, &ready),
+            Reduction::Direct => {
+                let shares = Shares::even(count, me.size);
+                direct(plan, me, operands, &shares, (Results::Everywhere, segment), &ready)
+            }
+        };
+        staged.finish(plan, count, &ends);
+        Ok(())
+    }
+
+    fn reduce(&mut self, call: &CallOperands, root: u32) -> Result<(), Error> {
+        self.check_root(root)?;
+        let bytes = self.check(call)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let mut staged = self.stage(call, self.me.rank == root, false);
+        let (me, count) = (self.me, call.count);
+        let segment = self.choice.segment / call.element.size() as u64;
+        let (plan, operands) = (&mut self.plan, &staged.operands);
+        let ready = std::mem::take(&mut staged.ready);
+        let ends = if me.size == 1 {
+            staged.copy_through(plan, count, &ready)
+        } else if self.choice.reduces_in_a_tree(me.size, count, bytes) {
+            tree::reduce(plan, me, root, (operands, count), &ready)
+        } else {
+            let shares = Shares::even(count, me.size);
+            direct(plan, me, operands, &shares, (Results::AtRoot(root), segment), &ready)
+        };
+        if me.rank == root {
+            staged.finish(plan, count, &ends);
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(&mut self, call: &CallOperands, counts: &[u64]) -> Result<(), Error> {
+        self.check_length(counts.len(), "counts")?;
+        let sum = counts.iter().fold(0_u64, |sum, &count| sum.saturating_add(count));
+        if sum != call.count {
+            return Err(Error::WrongSum { sum, count: call.count });
+        }
+        if self.check(call)? == 0 {
+            return Ok(());
+        }
+        let mine = counts[self.me.rank as usize];
+        // In place, the output would overwrite input of rank 0 that is not sent yet.
+        let mut staged = self.stage(&CallOperands { count: call.count.max(mine), ..*call }, true, true);
+        let segment = self.choice.segment / call.element.size() as u64;
+        let (plan, operands) = (&mut self.plan, &staged.operands);
+        let ready = std::mem::take(&mut staged.ready);
+        let ends = if self.me.size == 1 {
+            staged.copy_through(plan, mine, &ready)
+        } else {
+            let shares = Shares::of(counts.iter().copied());
+            direct(plan, self.me, operands, &shares, (Results::Scattered, segment), &ready)
+        };
+        staged.finish(plan, mine, &ends);
+        Ok(())
+    }
+
+    fn scan(&mut self, call: &CallOperands, exclusive: bool) -> Result<(), Error> {
+        if self.check(call)? == 0 {
+            return Ok(());
+        }
+        let mut staged = self.stage(call, !exclusive || self.me.rank > 0, false);
+        let (me, count) = (self.me, call.count);
+        let (plan, operands) = (&mut self.plan, &staged.operands);
+        let ready = std::mem::take(&mut staged.ready);
+        let ends = if exclusive {
+            scan::exclusive(plan, me, (operands, count), &ready)
+        } else {
+            scan::inclusive(plan, me, (operands, count), &ready)
+        };
+        if !exclusive || me.rank > 0 {
+            staged.finish(plan, count, &ends);
+        }
+        Ok(())
+    }
+
+    /// Decides where the reduction works, and adds the steps that bring the operands there. Without `output`, this rank
+    /// gets none, and it works in scratch memory. With `apart`, the output must not be the input.
+    fn stage(&mut self, call: &CallOperands, output: bool, apart: bool) -> Staged {
+        self.plan.combine = Some(Combine { operation: call.operation, element: call.element });
+        let bytes = call.count * call.element.size() as u64;
+        let input = call.input.map_or(call.output as usize, |input| input as usize);
+        let user_output = output.then_some(call.output as usize);
+        self.working = self.placing.reduction(call, input, user_output);
+        let usable = |address: usize| self.placing.is_usable(&self.working, address, bytes, call.element);
+        let plan = &mut self.plan;
+        let output_here = user_output.filter(|&address| usable(address) && !(apart && address == input));
+        let input_here = if usable(input) { Some(Place::User(input)) } else { None };
+        let output_place = output_here.map_or_else(|| plan.scratch(bytes), Place::User);
+        let input_place = input_here.unwrap_or_else(|| plan.scratch(bytes));
+        let operands = Operands::new(plan, call.element, input_place, output_place);
+        let ready = if input_here.is_none() {
+            let from = operands.block(Place::User(input), call.count);
+            vec![plan.copy(from, operands.block(input_place, call.count), &[])]
+        } else {
+            Steps::new()
+        };
+        let result = user_output.filter(|_| output_here.is_none()).map(Place::User);
+        Staged { operands, ready, result }
+    }
+
+    /// Checks the operands of a reduction, and returns their length in bytes.
+    fn check(&self, call: &CallOperands) -> Result<u64, Error> {
+        let &CallOperands { operation, element, count, .. } = call;
+        if !operation.applies_to(element) {
+            return Err(Error::NotDefined { operation, element });
+        }
+        let bytes = count.checked_mul(element.size() as u64).filter(|&bytes| bytes <= isize::MAX as u64);
+        bytes.ok_or(Error::TooManyElements { count, element })
+    }
+
+    fn check_root(&self, root: u32) -> Result<(), Error> {
+        if root < self.me.size { Ok(()) } else { Err(Error::NoSuchRoot { root, size: self.me.size }) }
+    }
+
+    fn check_length(&self, len: usize, list: &'static str) -> Result<(), Error> {
+        if len == self.me.size as usize { Ok(()) } else { Err(Error::WrongLength { list, len, size: self.me.size }) }
+    }
+
+    fn blocks(&mut self, list: &[Memory<'_>], holds: &'static str) -> Result<SmallVec<[Block; 8]>, Error> {
+        self.check_length(list.len(), holds)?;
+        Ok(list.iter().map(|memory| self.plan.block(memory)).collect())
+    }
+}
+
+/// Operands where the reduction works.
+struct Staged {
+    operands: Operands,
+    /// The steps after which the input is there.
+    ready: Steps,
+    /// Where the program wants the output, if the reduction works elsewhere.
+    result: Option<Place>,
+}
+
+impl Staged {
+    /// Copies the input of a single rank to the output.
+    fn copy_through(&self, plan: &mut Plan, count: u64, ready: &[StepId]) -> Steps {
+        if self.operands.in_place() {
+            return ready.to_vec();
+        }
+        let block = |place| self.operands.block(place, count);
+        vec![plan.copy(block(self.operands.input(0)), block(self.operands.output(0)), ready)]
+    }
+
+    /// Copies the output to where the program wants it.
+    fn finish(&self, plan: &mut Plan, count: u64, ends: &[StepId]) {
+        if let Some(result) = self.result {
+            let from = self.operands.block(self.operands.output(0), count);
+            plan.copy(from, self.operands.block(result, count), ends);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Collective operations on host and device memory, over the engine's messages.
+//!
+//! A [`Collectives`] belongs to an engine, and a [`Group`] to one of its communicators. [`Group::start`] begins a
+//! [`Call`] and returns an [`Operation`], which makes progress when it is polled. The crate knows nothing of Open MPI.
+//!
+//! Messages carry data between any two kinds of memory, so each rank may pass host or device memory, or both. A rank
+//! reduces device memory by kernels of the device, and small data by the host.
+//!
+//! # Layers
+//! Each module uses those above it only.
+//! - `error`, `call`: what a program passes, and what it gets back.
+//! - `plan`: algorithms, as steps that depend on each other.
+//! - `choice`, `placing`, `build`: make the plan of a call.
+//! - `reduce`: reductions of host memory.
+//! - `run`: executes a plan.
+
+mod build;
+mod call;
+mod choice;
+mod error;
+mod placing;
+mod plan;
+mod reduce;
+mod run;
+
+pub use cableway_common_cuda::{Element, ReduceOperation};
+pub use call::{Call, Edge, Memory, Operands};
+pub use error::Error;
+pub use run::{Collectives, Group, Operation};

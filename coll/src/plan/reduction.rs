@@ -1,0 +1,66 @@
+//! The operands of a reduction: where a rank's input and output are while the algorithm runs.
+
+use cableway_common_cuda::Element;
+use cableway_datatype::{Datatype, Layout, Predefined};
+
+use super::{Block, Kind, Place, Plan};
+
+/// A rank's input and output. Both hold elements without gaps between them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operands {
+    input: Place,
+    output: Place,
+    size: u64,
+    kind: Kind,
+}
+
+impl Operands {
+    /// Describes operands at these places. In place, both are the same.
+    pub(crate) fn new(plan: &mut Plan, element: Element, input: Place, output: Place) -> Operands {
+        let kind = packed(element).map_or(Kind::Bytes, |layout| plan.kind(&layout));
+        Operands { input, output, size: element.size() as u64, kind }
+    }
+
+    /// Returns the same operands with another output.
+    pub(crate) fn with_output(self, output: Place) -> Operands {
+        Operands { output, ..self }
+    }
+
+    /// Returns the bytes of memory of some elements.
+    pub(crate) fn bytes(&self, elements: u64) -> u64 {
+        elements * self.size
+    }
+
+    pub(crate) fn input(&self, element: u64) -> Place {
+        self.input.plus(self.bytes(element))
+    }
+
+    pub(crate) fn output(&self, element: u64) -> Place {
+        self.output.plus(self.bytes(element))
+    }
+
+    pub(crate) fn in_place(&self) -> bool {
+        self.input == self.output
+    }
+
+    /// Describes a message of some elements. It leaves out gaps within them, which belong to the program.
+    pub(crate) fn block(&self, place: Place, elements: u64) -> Block {
+        match self.kind {
+            Kind::Bytes => Block::bytes(place, self.bytes(elements)),
+            typed => Block { place, count: elements, kind: typed },
+        }
+    }
+}
+
+/// Returns the layout of an element that has a gap.
+fn packed(element: Element) -> Option<Layout> {
+    let parts = element.parts();
+    if parts.iter().map(|part| part.1).sum::<usize>() == element.size() {
+        return None;
+    }
+    let lengths: Vec<i64> = parts.iter().map(|part| part.1 as i64).collect();
+    let offsets: Vec<i64> = parts.iter().map(|part| part.0 as i64).collect();
+    let blocks = Datatype::hindexed(&lengths, &offsets, &Predefined::Byte.datatype());
+    let element = blocks.and_then(|blocks| Datatype::resized(&blocks, 0, element.size() as i64));
+    element.ok().map(|element| element.commit())
+}

@@ -1,0 +1,107 @@
+//! Executes plans over an engine.
+
+mod memory;
+mod operation;
+mod steps;
+mod tags;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cableway_base::Parameters;
+use cableway_common_cuda::{Devices, HostPool};
+use cableway_pml::{Communicator, Engine};
+
+use crate::build::build;
+use crate::call::Call;
+use crate::choice::Choice;
+use crate::error::Error;
+use crate::placing::Placing;
+use crate::plan::Me;
+
+pub(crate) use memory::{Block, ScratchCache};
+pub use operation::Operation;
+
+/// The collective operations of one engine.
+pub struct Collectives {
+    engine: Arc<Engine>,
+    devices: Devices,
+    choice: Choice,
+    device_limit: u64,
+    /// Host memory for data in transit from and to devices.
+    host: HostPool,
+    scratch: ScratchCache,
+}
+
+impl Collectives {
+    /// Creates the collective operations of an engine. Allocates nothing.
+    pub fn new(engine: Arc<Engine>, parameters: &Parameters) -> Arc<Self> {
+        let devices = engine.devices().clone();
+        Arc::new(Collectives {
+            choice: Choice::new(parameters),
+            device_limit: parameters.coll_device_limit as u64,
+            host: HostPool::new(&devices, parameters.staging_limit),
+            scratch: ScratchCache::default(),
+            devices,
+            engine,
+        })
+    }
+}
+
+/// The collective operations of one communicator.
+pub struct Group {
+    collectives: Arc<Collectives>,
+    communicator: Arc<Communicator>,
+    /// The number of the next operation.
+    next: AtomicU32,
+}
+
+impl Group {
+    /// Creates the operations of an intracommunicator. Every member must do so.
+    pub fn new(collectives: Arc<Collectives>, communicator: Arc<Communicator>) -> Self {
+        Group { collectives, communicator, next: AtomicU32::new(0) }
+    }
+
+    /// Begins an operation. It has not finished before [`Operation::poll`] returns true.
+    ///
+    /// All members must begin the same operations in the same order, from one thread at a time. Several operations may
+    /// be under way.
+    ///
+    /// # Safety
+    /// Until the operation has finished, the memory of the call stays allocated. Nobody writes what is sent, or accesses
+    /// what is received.
+    ///
+    /// # Errors
+    /// The arguments are invalid, or there is no memory for data in transit. The operation did not begin in this
+    /// process, and waits for ever in others that it would have exchanged messages with.
+    pub unsafe fn start(&self, call: &Call<'_>) -> Result<Operation, Error> {
+        let shared = &self.collectives;
+        let me = Me { rank: self.communicator.rank(), size: self.communicator.group().len() as u32 };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let device_limit = shared.device_limit;
+        let mut placing = Placing { devices: &shared.devices, device_limit, on_devices: true };
+        let (mut plan, mut working) = build(call, me, &shared.choice, &placing)?;
+        let scratch = match Block::take(shared, &working, plan.scratch) {
+            // No device memory is left, so work in host memory.
+            Err(_) if !matches!(working, crate::placing::Working::Host) => {
+                placing.on_devices = false;
+                (plan, working) = build(call, me, &shared.choice, &placing)?;
+                Block::take(shared, &working, plan.scratch)?
+            }
+            taken => taken?,
+        };
+        Ok(Operation::new(shared.clone(), self.communicator.clone(), tags::of_operation(number), (plan, working), scratch))
+    }
+
+    /// Performs an operation, and waits for it.
+    ///
+    /// # Safety
+    /// As [`start`](Self::start).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start) and [`Operation::poll`].
+    pub unsafe fn run(&self, call: &Call<'_>) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start(call) }?.wait()
+    }
+}
