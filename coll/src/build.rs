@@ -9,7 +9,8 @@ use crate::placing::{Placing, Working};
 use crate::plan::direct::{Results, Shares, direct};
 use crate::plan::reduction::Operands;
 use crate::plan::{
-    Block, Combine, Me, Place, Plan, StepId, alltoall, broadcast, doubling, gather, halving, neighbors, ring, scan, tree,
+    Block, Combine, Me, Place, Plan, StepId, alltoall, broadcast, doubling, gather, halving, neighbors, ring, scan,
+    tree,
 };
 
 /// Builds the plan of one rank.
@@ -137,7 +138,8 @@ impl Builder<'_> {
             }
             None if self.me.size > 1 => {
                 let packed: Vec<u64> = receive.iter().map(Memory::packed_len).collect();
-                self.working = receive.iter().map(|memory| self.placing.beside(memory)).fold(Working::Host, Working::or);
+                self.working =
+                    receive.iter().map(|memory| self.placing.beside(memory)).fold(Working::Host, Working::or);
                 alltoall::exchange_in_place(&mut self.plan, self.me, &receives, &packed);
             }
             None => {}

@@ -13,7 +13,9 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// MPI does not define the operation for this type.
-    #[error("{operation:?} is not defined for elements of type {element:?}: use an operation of MPI's table for that type")]
+    #[error(
+        "{operation:?} is not defined for elements of type {element:?}: use an operation of MPI's table for that type"
+    )]
     NotDefined {
         /// The operation.
         operation: ReduceOperation,

@@ -13,7 +13,9 @@
 //! - `choice`, `placing`, `build`: make the plan of a call.
 //! - `reduce`: reductions of host memory.
 //! - `run`: executes a plan.
+//! - `agreement`: beside an MPI with operations of its own, decides which ones are used.
 
+mod agreement;
 mod build;
 mod call;
 mod choice;
@@ -23,6 +25,7 @@ mod plan;
 mod reduce;
 mod run;
 
+pub use agreement::{Agreement, Notice, Performer};
 pub use cableway_common_cuda::{Element, ReduceOperation};
 pub use call::{Call, Edge, Memory, Operands};
 pub use error::Error;

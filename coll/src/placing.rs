@@ -53,7 +53,8 @@ impl Placing<'_> {
         if !self.on_devices || !self.devices.expected() || bytes < self.device_limit {
             return Working::Host;
         }
-        let location = |address: usize| self.devices.classify(std::ptr::with_exposed_provenance(address), bytes as usize);
+        let location =
+            |address: usize| self.devices.classify(std::ptr::with_exposed_provenance(address), bytes as usize);
         let on_device = |address: usize| Some(location(address)).filter(Location::on_device);
         match output.and_then(on_device).or_else(|| on_device(input)) {
             Some(at) if self.devices.can_reduce(&at, call.operation, call.element) => Working::Device(at),

@@ -9,6 +9,7 @@ mod accelerator;
 mod boundary;
 mod buffer;
 mod calls;
+mod collectives;
 mod fault;
 mod guard;
 mod host;

@@ -26,5 +26,5 @@ pub use crate::core::Config;
 pub use buffer::Buffer;
 pub use error::{Abort, Error};
 pub use protocol::{Explained, Form, Side, explain};
-pub use status::{ANY, Outcome, PROC_NULL, Status};
+pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode};

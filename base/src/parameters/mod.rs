@@ -11,7 +11,9 @@
 pub mod kind;
 mod table;
 
-pub use kind::{Allreduce, CostSource, DefaultStreamOrder, DeviceProtocols, Families, GpuDirect, Kind, SingleCopy, parse_size};
+pub use kind::{
+    Allreduce, CostSource, DefaultStreamOrder, DeviceProtocols, Families, GpuDirect, Kind, SingleCopy, parse_size,
+};
 pub use table::Parameters;
 
 use crate::suggest::nearest;

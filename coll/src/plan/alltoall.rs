@@ -6,13 +6,7 @@ use super::{Block, Me, Plan, StepId, Window};
 const SENDS: usize = 16;
 
 /// Adds an exchange: this rank sends `sends[r]` to rank `r`, and receives `receives[r]` from it. Sends wait for `ready`.
-pub(crate) fn exchange(
-    plan: &mut Plan,
-    me: Me,
-    sends: &[Block],
-    receives: &[Block],
-    ready: &[StepId],
-) -> Vec<StepId> {
+pub(crate) fn exchange(plan: &mut Plan, me: Me, sends: &[Block], receives: &[Block], ready: &[StepId]) -> Vec<StepId> {
     let mut ends: Vec<StepId> =
         me.others().rev().map(|other| plan.receive(other, 0, receives[other as usize], &[])).collect();
     let mut window = Window::new(SENDS);

@@ -31,11 +31,7 @@ impl Folded {
 
     /// Returns the number among those that take part.
     pub(crate) fn number(self, rank: u32) -> Option<u32> {
-        if rank >= 2 * self.extra {
-            Some(rank - self.extra)
-        } else {
-            (rank % 2 == 1).then_some(rank / 2)
-        }
+        if rank >= 2 * self.extra { Some(rank - self.extra) } else { (rank % 2 == 1).then_some(rank / 2) }
     }
 
     /// Returns the rank of a number.
@@ -100,12 +96,7 @@ pub(crate) fn leave(
 }
 
 /// Adds an allreduce. Returns the steps after which the output is complete. There are at least two ranks.
-pub(crate) fn doubling(
-    plan: &mut Plan,
-    me: Me,
-    (operands, count): (&Operands, u64),
-    ready: &[StepId],
-) -> Vec<StepId> {
+pub(crate) fn doubling(plan: &mut Plan, me: Me, (operands, count): (&Operands, u64), ready: &[StepId]) -> Vec<StepId> {
     let folded = Folded::new(me.size);
     let (number, mut operand, mut after) = match enter(plan, me, folded, (operands, count), ready) {
         Entered::In { number, operand, after } => (number, operand, after),

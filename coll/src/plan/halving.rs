@@ -28,7 +28,11 @@ pub(crate) fn halving(plan: &mut Plan, me: Me, (operands, count): (&Operands, u6
     for round in 0..rounds {
         let middle = mine.start + (mine.end - mine.start) / 2;
         let partner = folded.rank(number ^ (folded.size >> (round + 1)));
-        let (kept, given) = if number < middle { (mine.start..middle, middle..mine.end) } else { (middle..mine.end, mine.start..middle) };
+        let (kept, given) = if number < middle {
+            (mine.start..middle, middle..mine.end)
+        } else {
+            (middle..mine.end, mine.start..middle)
+        };
         let message = ROUNDS + round;
         let from = |element: u64| if first { operand.plus(operands.bytes(element)) } else { operands.output(element) };
         let (out, into) = (elements(&given), elements(&kept));

@@ -90,12 +90,27 @@ impl Block {
 /// What a step does.
 #[derive(Debug)]
 pub(crate) enum Work {
-    Send { to: u32, message: u32, block: Block },
-    Receive { from: u32, message: u32, block: Block },
+    Send {
+        to: u32,
+        message: u32,
+        block: Block,
+    },
+    Receive {
+        from: u32,
+        message: u32,
+        block: Block,
+    },
     /// Copies a block to another one of the same packed size.
-    Copy { from: Block, to: Block },
+    Copy {
+        from: Block,
+        to: Block,
+    },
     /// Reduces elements at the sources in their order, by the plan's operation.
-    Reduce { destination: Place, sources: SmallVec<[Place; 4]>, elements: u64 },
+    Reduce {
+        destination: Place,
+        sources: SmallVec<[Place; 4]>,
+        elements: u64,
+    },
 }
 
 /// A step, and the steps that wait for it.

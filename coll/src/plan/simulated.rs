@@ -224,7 +224,8 @@ fn allreduces_give_all_ranks_the_same_bits() {
     ];
     for algorithm in algorithms {
         each(|size, count, in_place, random| {
-            let outputs = reduce(size, count, in_place, random, |plan, me, operands| algorithm(plan, me, (operands, count)));
+            let outputs =
+                reduce(size, count, in_place, random, |plan, me, operands| algorithm(plan, me, (operands, count)));
             assert_close(&outputs[0], &sums(0..size, count));
             for output in &outputs {
                 assert_eq!(output, &outputs[0], "{size} ranks, {count} elements");
@@ -312,7 +313,12 @@ fn scans_reduce_the_ranks_before() {
 }
 
 /// Builds and runs plans that only move bytes, and returns the memory of each rank.
-fn moved(size: u32, memory: impl Fn(u32) -> Vec<u8>, random: &mut Random, build: impl Fn(&mut Plan, Me)) -> Vec<Vec<u8>> {
+fn moved(
+    size: u32,
+    memory: impl Fn(u32) -> Vec<u8>,
+    random: &mut Random,
+    build: impl Fn(&mut Plan, Me),
+) -> Vec<Vec<u8>> {
     let ranks = (0..size).map(|rank| {
         let mut plan = Plan::default();
         build(&mut plan, Me { rank, size });

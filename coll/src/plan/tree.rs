@@ -30,7 +30,8 @@ impl Rooted {
     fn children(self) -> impl DoubleEndedIterator<Item = u32> {
         let rounds = if self.number == 0 { 32 } else { self.number.trailing_zeros() };
         let distances = (0..rounds.min(31)).rev().map(|round| 1_u32 << round);
-        distances.map(move |distance| u64::from(self.number) + u64::from(distance))
+        distances
+            .map(move |distance| u64::from(self.number) + u64::from(distance))
             .filter(move |&number| number < u64::from(self.size))
             .map(move |number| self.rank(number as u32))
     }

@@ -8,8 +8,10 @@ fn reduce<T: Copy>(operation: ReduceOperation, element: Element, sources: &[&[T]
 
 #[test]
 fn sources_are_folded_in_their_order() {
-    let sources: Vec<Vec<f32>> = (0..5).map(|k| (0..1300).map(|i| 1.0 + (i * 7 + k * 13) as f32 / 3.0).collect()).collect();
-    let expected: Vec<f32> = (0..1300).map(|i| sources.iter().skip(1).fold(sources[0][i], |sum, s| sum + s[i])).collect();
+    let sources: Vec<Vec<f32>> =
+        (0..5).map(|k| (0..1300).map(|i| 1.0 + (i * 7 + k * 13) as f32 / 3.0).collect()).collect();
+    let expected: Vec<f32> =
+        (0..1300).map(|i| sources.iter().skip(1).fold(sources[0][i], |sum, s| sum + s[i])).collect();
     let mut into = vec![0.0; 1300];
     reduce(ReduceOperation::Sum, Element::F32, &sources.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut into);
     assert_eq!(into, expected);
@@ -57,7 +59,12 @@ fn pairs_leave_their_gaps_alone() {
         bytes
     };
     let mut into = [[0x55_u8; 16]];
-    reduce(ReduceOperation::MaxLoc, Element::DoubleInt, &[&[pair(2.0, 9)], &[pair(2.0, 4)], &[pair(1.0, 0)]], &mut into);
+    reduce(
+        ReduceOperation::MaxLoc,
+        Element::DoubleInt,
+        &[&[pair(2.0, 9)], &[pair(2.0, 4)], &[pair(1.0, 0)]],
+        &mut into,
+    );
     assert_eq!(into[0][..12], pair(2.0, 4)[..12]);
     assert_eq!(into[0][12..], [0x55; 4]);
 }

@@ -29,7 +29,9 @@ impl ScratchCache {
     fn take(&self, at: &Location, len: usize) -> Option<Kept> {
         let mut kept = self.0.lock();
         kept.retain(|block| block.memory.lives());
-        let fits = |block: &Kept| block.context == at.context && block.memory.location().device == at.device && block.len >= len;
+        let fits = |block: &Kept| {
+            block.context == at.context && block.memory.location().device == at.device && block.len >= len
+        };
         // The smallest one that fits.
         let best = kept.iter().enumerate().filter(|(_, block)| fits(block)).min_by_key(|(_, block)| block.len)?.0;
         Some(kept.swap_remove(best))
@@ -51,7 +53,10 @@ pub(crate) enum Block {
     Host(HostMemory),
     Device(Kept),
     /// Device memory that cannot be allocated while the default stream is busy.
-    Later { at: Location, len: usize },
+    Later {
+        at: Location,
+        len: usize,
+    },
 }
 
 impl Block {

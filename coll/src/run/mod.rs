@@ -90,7 +90,13 @@ impl Group {
             }
             taken => taken?,
         };
-        Ok(Operation::new(shared.clone(), self.communicator.clone(), tags::of_operation(number), (plan, working), scratch))
+        Ok(Operation::new(
+            shared.clone(),
+            self.communicator.clone(),
+            tags::of_operation(number),
+            (plan, working),
+            scratch,
+        ))
     }
 
     /// Performs an operation, and waits for it.

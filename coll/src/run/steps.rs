@@ -81,7 +81,9 @@ impl Site {
         let id = started.step;
         let messages = &mut started.messages;
         match &plan.steps[id as usize].work {
-            Work::Send { to, message, block } => self.send(shared, on, (*to, *message), self.buffer(plan, block), messages)?,
+            Work::Send { to, message, block } => {
+                self.send(shared, on, (*to, *message), self.buffer(plan, block), messages)?
+            }
             Work::Receive { from, message, block } => {
                 self.receive(shared, on, (*from, *message), self.buffer(plan, block), messages)?;
             }
@@ -115,7 +117,8 @@ impl Site {
         let tag = tags::of_message(self.first_tag, message);
         // SAFETY: the program keeps the memory of the call, and the operation its scratch memory and the request, until
         // the request is complete.
-        let outcome = unsafe { shared.engine.isend(on, to as i32, tag, buffer, &SendMode::Standard, &raw const *request) }?;
+        let outcome =
+            unsafe { shared.engine.isend(on, to as i32, tag, buffer, &SendMode::Standard, &raw const *request) }?;
         if outcome == Outcome::Started {
             messages.push(Message { request, is_receive: false });
         }

@@ -7,11 +7,12 @@
 /// The bits of a message's number. Messages of one operation between the same two ranks with equal bits keep their
 /// order, because so many messages are never under way.
 const MESSAGE_BITS: u32 = 16;
-const OPERATION_BITS: u32 = 14;
+/// The numbers of operations. The tags of one more would contain that of notices.
+const OPERATIONS: u32 = (1 << 14) - 1;
 
 /// Returns the tag of message 0 of an operation.
 pub(super) fn of_operation(number: u32) -> i32 {
-    i32::MIN + ((number % (1 << OPERATION_BITS)) << MESSAGE_BITS) as i32
+    i32::MIN + ((number % OPERATIONS) << MESSAGE_BITS) as i32
 }
 
 /// Returns the tag of a message.
@@ -25,8 +26,8 @@ mod tests {
 
     #[test]
     fn tags_lie_below_those_of_open_mpi() {
-        let highest = of_message(of_operation(u32::MAX), u32::MAX);
-        assert_eq!(highest, -(1 << 30) - 1);
+        let highest = of_message(of_operation(OPERATIONS - 1), u32::MAX);
+        assert_eq!(highest, cableway_pml::NOTICE - (1 << 16));
         assert_eq!(of_operation(0), i32::MIN);
         assert_ne!(of_message(of_operation(1), 0), of_message(of_operation(0), (1 << 16) - 1));
     }

@@ -2,6 +2,7 @@
  *
  * Open MPI enables modules in ascending priority, and each replaces functions of the previous ones. This component's
  * module has the highest priority. It saves the functions that it replaces, and calls them. */
+#include "operations.h"
 #include "collectives.h"
 
 #include <string.h>
@@ -30,12 +31,16 @@ static int enable(mca_coll_base_module_t *module, ompi_communicator_t *communica
     CABLEWAY_COLLECTIVES(EACH)
     KEEP(reduce_local)
 #undef EACH
+    if (!OMPI_COMM_IS_INTER(communicator) && NULL != cableway_handle(communicator)) {
+        self->members = cableway_collectives_new(cableway_handle(communicator));
+    }
     return OMPI_SUCCESS;
 }
 
 static void construct(cableway_collectives_t *self)
 {
     memset(&self->lower, 0, sizeof self->lower);
+    self->members = NULL;
     self->super.coll_module_enable = enable;
     cableway_collectives_functions(&self->super);
 }
@@ -50,6 +55,9 @@ static void destruct(cableway_collectives_t *self)
     CABLEWAY_COLLECTIVES(EACH)
     RELEASE(reduce_local)
 #undef EACH
+    if (NULL != self->members) {
+        cableway_collectives_free(self->members);
+    }
 }
 
 OBJ_CLASS_INSTANCE(cableway_collectives_t, mca_coll_base_module_t, construct, destruct);

@@ -1,4 +1,6 @@
-/* The functions of the coll module. Macros define the three forms of each operation. */
+/* The functions of the coll module. Macros define the three forms of each operation. The engine performs it if the
+ * members have agreed on that. Otherwise the lower module does, with host copies in place of device buffers. */
+#include "performed.h"
 #include "prepare.h"
 
 #include "ompi/info/info.h"
@@ -7,7 +9,10 @@
  * PARAMETERS_  the parameters as Open MPI declares them
  * PREPARE_     the call that stages the buffers
  * ARGUMENTS_   the arguments for the lower module, with the staged buffers
- * BUFFERS_     the initial `struct cableway_call` */
+ * BUFFERS_     the initial `struct cableway_call`
+ * COUNTED_     whether this is a call that all members make: Open MPI passes no empty calls on, and members may differ
+ *              in what is empty for them
+ * DESCRIBE_    the call that describes it to the engine */
 #define TWO {.send = sbuf, .recv = rbuf}
 #define ONE {.recv = rbuf}
 
@@ -17,6 +22,8 @@
 #define PREPARE_allgather prepare_allgather(&call, scount, sdtype, rcount, rdtype, comm)
 #define ARGUMENTS_allgather call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_allgather TWO
+#define COUNTED_allgather (has_data(rcount, rdtype))
+#define DESCRIBE_allgather cableway_describe_allgather(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm)
 
 #define PARAMETERS_allgatherv                                                                                          \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, const int *rcounts, const int *displs,          \
@@ -24,12 +31,16 @@
 #define PREPARE_allgatherv prepare_allgatherv(&call, scount, sdtype, rcounts, displs, rdtype, comm)
 #define ARGUMENTS_allgatherv call.send, scount, sdtype, call.recv, rcounts, displs, rdtype, comm
 #define BUFFERS_allgatherv TWO
+#define COUNTED_allgatherv (any_data(rcounts, rdtype, comm))
+#define DESCRIBE_allgatherv cableway_describe_allgatherv(&d, sbuf, scount, sdtype, rbuf, rcounts, displs, rdtype, comm)
 
 #define PARAMETERS_allreduce                                                                                           \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
 #define PREPARE_allreduce prepare_allreduce(&call, count, dtype)
 #define ARGUMENTS_allreduce call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_allreduce TWO
+#define COUNTED_allreduce (has_data(count, dtype))
+#define DESCRIBE_allreduce cableway_describe_reduction(&d, CABLEWAY_ALLREDUCE, sbuf, rbuf, count, dtype, op, 0)
 
 #define PARAMETERS_alltoall                                                                                            \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype,            \
@@ -37,6 +48,8 @@
 #define PREPARE_alltoall prepare_alltoall(&call, scount, sdtype, rcount, rdtype, comm)
 #define ARGUMENTS_alltoall call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_alltoall TWO
+#define COUNTED_alltoall (has_data(rcount, rdtype))
+#define DESCRIBE_alltoall cableway_describe_alltoall(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm)
 
 #define PARAMETERS_alltoallv                                                                                           \
     const void *sbuf, const int *scounts, const int *sdisps, ompi_datatype_t *sdtype, void *rbuf,                      \
@@ -44,6 +57,9 @@
 #define PREPARE_alltoallv prepare_alltoallv(&call, scounts, sdisps, sdtype, rcounts, rdisps, rdtype, comm)
 #define ARGUMENTS_alltoallv call.send, scounts, sdisps, sdtype, call.recv, rcounts, rdisps, rdtype, comm
 #define BUFFERS_alltoallv TWO
+#define COUNTED_alltoallv (true)
+#define DESCRIBE_alltoallv                                                                                             \
+    cableway_describe_alltoallv(&d, sbuf, scounts, sdisps, sdtype, rbuf, rcounts, rdisps, rdtype, comm)
 
 #define PARAMETERS_alltoallw                                                                                           \
     const void *sbuf, const int *scounts, const int *sdisps, ompi_datatype_t *const *sdtypes, void *rbuf,              \
@@ -51,17 +67,24 @@
 #define PREPARE_alltoallw prepare_alltoallw(&call, scounts, sdisps, sdtypes, rcounts, rdisps, rdtypes, comm)
 #define ARGUMENTS_alltoallw call.send, scounts, sdisps, sdtypes, call.recv, rcounts, rdisps, rdtypes, comm
 #define BUFFERS_alltoallw TWO
+#define COUNTED_alltoallw (true)
+#define DESCRIBE_alltoallw                                                                                             \
+    cableway_describe_alltoallw(&d, sbuf, scounts, sdisps, sdtypes, rbuf, rcounts, rdisps, rdtypes, comm)
 
 #define PARAMETERS_bcast void *rbuf, int count, ompi_datatype_t *dtype, int root, ompi_communicator_t *comm
 #define PREPARE_bcast prepare_bcast(&call, count, dtype, root, comm)
 #define ARGUMENTS_bcast call.recv, count, dtype, root, comm
 #define BUFFERS_bcast ONE
+#define COUNTED_bcast (has_data(count, dtype))
+#define DESCRIBE_bcast cableway_describe_bcast(&d, rbuf, count, dtype, root)
 
 #define PARAMETERS_exscan                                                                                              \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
 #define PREPARE_exscan prepare_exscan(&call, count, dtype)
 #define ARGUMENTS_exscan call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_exscan TWO
+#define COUNTED_exscan (has_data(count, dtype))
+#define DESCRIBE_exscan cableway_describe_reduction(&d, CABLEWAY_EXCLUSIVE_SCAN, sbuf, rbuf, count, dtype, op, 0)
 
 #define PARAMETERS_gather                                                                                              \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype,            \
@@ -69,6 +92,8 @@
 #define PREPARE_gather prepare_gather(&call, scount, sdtype, rcount, rdtype, root, comm)
 #define ARGUMENTS_gather call.send, scount, sdtype, call.recv, rcount, rdtype, root, comm
 #define BUFFERS_gather TWO
+#define COUNTED_gather (MPI_IN_PLACE == sbuf ? has_data(rcount, rdtype) : has_data(scount, sdtype))
+#define DESCRIBE_gather cableway_describe_gather(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, root, comm)
 
 #define PARAMETERS_gatherv                                                                                             \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, const int *rcounts, const int *displs,          \
@@ -76,6 +101,8 @@
 #define PREPARE_gatherv prepare_gatherv(&call, scount, sdtype, rcounts, displs, rdtype, root, comm)
 #define ARGUMENTS_gatherv call.send, scount, sdtype, call.recv, rcounts, displs, rdtype, root, comm
 #define BUFFERS_gatherv TWO
+#define COUNTED_gatherv (false)
+#define DESCRIBE_gatherv cableway_describe_gatherv(&d, sbuf, scount, sdtype, rbuf, rcounts, displs, rdtype, root, comm)
 
 #define PARAMETERS_reduce                                                                                              \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, int root,                   \
@@ -83,6 +110,8 @@
 #define PREPARE_reduce prepare_reduce(&call, count, dtype, root, comm)
 #define ARGUMENTS_reduce call.send, call.recv, count, dtype, op, root, comm
 #define BUFFERS_reduce TWO
+#define COUNTED_reduce (has_data(count, dtype))
+#define DESCRIBE_reduce cableway_describe_reduction(&d, CABLEWAY_REDUCE, sbuf, rbuf, count, dtype, op, root)
 
 #define PARAMETERS_reduce_scatter                                                                                      \
     const void *sbuf, void *rbuf, const int *rcounts, ompi_datatype_t *dtype, struct ompi_op_t *op,                    \
@@ -90,18 +119,24 @@
 #define PREPARE_reduce_scatter prepare_reduce_scatter(&call, rcounts, dtype, comm)
 #define ARGUMENTS_reduce_scatter call.send, call.recv, rcounts, dtype, op, comm
 #define BUFFERS_reduce_scatter TWO
+#define COUNTED_reduce_scatter (any_data(rcounts, dtype, comm))
+#define DESCRIBE_reduce_scatter cableway_describe_reduce_scatter(&d, sbuf, rbuf, rcounts, 0, dtype, op, comm)
 
 #define PARAMETERS_reduce_scatter_block                                                                                \
     const void *sbuf, void *rbuf, int rcount, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
 #define PREPARE_reduce_scatter_block prepare_reduce_scatter_block(&call, rcount, dtype, comm)
 #define ARGUMENTS_reduce_scatter_block call.send, call.recv, rcount, dtype, op, comm
 #define BUFFERS_reduce_scatter_block TWO
+#define COUNTED_reduce_scatter_block (has_data(rcount, dtype))
+#define DESCRIBE_reduce_scatter_block cableway_describe_reduce_scatter(&d, sbuf, rbuf, NULL, rcount, dtype, op, comm)
 
 #define PARAMETERS_scan                                                                                                \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
 #define PREPARE_scan prepare_allreduce(&call, count, dtype)
 #define ARGUMENTS_scan call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_scan TWO
+#define COUNTED_scan (has_data(count, dtype))
+#define DESCRIBE_scan cableway_describe_reduction(&d, CABLEWAY_SCAN, sbuf, rbuf, count, dtype, op, 0)
 
 #define PARAMETERS_scatter                                                                                             \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype,            \
@@ -109,6 +144,8 @@
 #define PREPARE_scatter prepare_scatter(&call, scount, sdtype, rcount, rdtype, root, comm)
 #define ARGUMENTS_scatter call.send, scount, sdtype, call.recv, rcount, rdtype, root, comm
 #define BUFFERS_scatter TWO
+#define COUNTED_scatter (MPI_IN_PLACE == rbuf ? has_data(scount, sdtype) : has_data(rcount, rdtype))
+#define DESCRIBE_scatter cableway_describe_scatter(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, root, comm)
 
 #define PARAMETERS_scatterv                                                                                            \
     const void *sbuf, const int *scounts, const int *displs, ompi_datatype_t *sdtype, void *rbuf, int rcount,          \
@@ -116,6 +153,9 @@
 #define PREPARE_scatterv prepare_scatterv(&call, scounts, displs, sdtype, rcount, rdtype, root, comm)
 #define ARGUMENTS_scatterv call.send, scounts, displs, sdtype, call.recv, rcount, rdtype, root, comm
 #define BUFFERS_scatterv TWO
+#define COUNTED_scatterv (false)
+#define DESCRIBE_scatterv                                                                                              \
+    cableway_describe_scatterv(&d, sbuf, scounts, displs, sdtype, rbuf, rcount, rdtype, root, comm)
 
 #define PARAMETERS_neighbor_allgather                                                                                  \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype,            \
@@ -123,6 +163,8 @@
 #define PREPARE_neighbor_allgather prepare_neighbor_allgather(&call, scount, sdtype, rcount, rdtype, comm)
 #define ARGUMENTS_neighbor_allgather call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_neighbor_allgather TWO
+#define COUNTED_neighbor_allgather false
+#define DESCRIBE_neighbor_allgather CABLEWAY_NOT_OURS
 
 #define PARAMETERS_neighbor_allgatherv                                                                                 \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, const int *rcounts, const int *displs,          \
@@ -130,6 +172,8 @@
 #define PREPARE_neighbor_allgatherv prepare_neighbor_allgatherv(&call, scount, sdtype, rcounts, displs, rdtype, comm)
 #define ARGUMENTS_neighbor_allgatherv call.send, scount, sdtype, call.recv, rcounts, displs, rdtype, comm
 #define BUFFERS_neighbor_allgatherv TWO
+#define COUNTED_neighbor_allgatherv false
+#define DESCRIBE_neighbor_allgatherv CABLEWAY_NOT_OURS
 
 #define PARAMETERS_neighbor_alltoall                                                                                   \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype,            \
@@ -137,6 +181,8 @@
 #define PREPARE_neighbor_alltoall prepare_neighbor_alltoall(&call, scount, sdtype, rcount, rdtype, comm)
 #define ARGUMENTS_neighbor_alltoall call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_neighbor_alltoall TWO
+#define COUNTED_neighbor_alltoall false
+#define DESCRIBE_neighbor_alltoall CABLEWAY_NOT_OURS
 
 #define PARAMETERS_neighbor_alltoallv                                                                                  \
     const void *sbuf, const int *scounts, const int *sdisps, ompi_datatype_t *sdtype, void *rbuf,                      \
@@ -145,6 +191,8 @@
     prepare_neighbor_alltoallv(&call, scounts, sdisps, sdtype, rcounts, rdisps, rdtype, comm)
 #define ARGUMENTS_neighbor_alltoallv call.send, scounts, sdisps, sdtype, call.recv, rcounts, rdisps, rdtype, comm
 #define BUFFERS_neighbor_alltoallv TWO
+#define COUNTED_neighbor_alltoallv false
+#define DESCRIBE_neighbor_alltoallv CABLEWAY_NOT_OURS
 
 #define PARAMETERS_neighbor_alltoallw                                                                                  \
     const void *sbuf, const int *scounts, const MPI_Aint *sdisps, ompi_datatype_t *const *sdtypes, void *rbuf,         \
@@ -153,15 +201,51 @@
     prepare_neighbor_alltoallw(&call, scounts, sdisps, sdtypes, rcounts, rdisps, rdtypes, comm)
 #define ARGUMENTS_neighbor_alltoallw call.send, scounts, sdisps, sdtypes, call.recv, rcounts, rdisps, rdtypes, comm
 #define BUFFERS_neighbor_alltoallw TWO
+#define COUNTED_neighbor_alltoallw false
+#define DESCRIBE_neighbor_alltoallw CABLEWAY_NOT_OURS
 
-/* Begins each function: stages the buffers if a driver is loaded. */
+static inline bool has_data(int count, const ompi_datatype_t *datatype)
+{
+    return 0 != count && 0 != datatype->super.size;
+}
+
+static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_communicator_t *comm)
+{
+    for (int i = 0; i < ompi_comm_size(comm); i++) {
+        if (has_data(counts[i], datatype)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Begins each function: evaluates `how` with the description `d` of the call and the result of describing it, if the
+ * engine performs the call. */
+#define PERFORM(name, how)                                                                                             \
+    cableway_collectives_t *self = (cableway_collectives_t *) module;                                                  \
+    if (OPAL_UNLIKELY(cableway_engine_performs(self, comm, COUNTED_##name))) {                                         \
+        struct cableway_described d = {.send = NULL};                                                                  \
+        int described = DESCRIBE_##name;                                                                               \
+        if (CABLEWAY_NOT_OURS != described) {                                                                          \
+            return how;                                                                                                \
+        }                                                                                                              \
+        cableway_described_release(&d);                                                                                \
+    }
+
+/* Stages the buffers if a driver is loaded. */
 #define PREPARE(name)                                                                                                  \
     struct cableway_call call = BUFFERS_##name;                                                                        \
-    mca_coll_base_comm_coll_t *lower = &((cableway_collectives_t *) module)->lower;                                    \
+    mca_coll_base_comm_coll_t *lower = &self->lower;                                                                   \
     int rc;                                                                                                            \
-    if (OPAL_UNLIKELY(cableway_devices_present()) && OMPI_SUCCESS != (rc = PREPARE_##name)) {                          \
-        cableway_staging_free(call.staging);                                                                           \
-        return rc;                                                                                                     \
+    if (OPAL_UNLIKELY(cableway_devices_present())) {                                                                   \
+        rc = PREPARE_##name;                                                                                           \
+        if (OMPI_SUCCESS != rc) {                                                                                      \
+            cableway_staging_free(call.staging);                                                                       \
+            return rc;                                                                                                 \
+        }                                                                                                              \
+        if (NULL != call.staging && NULL != self->members) {                                                           \
+            cableway_collectives_want(self->members);                                                                  \
+        }                                                                                                              \
     }
 
 #define FILL()                                                                                                         \
@@ -180,6 +264,7 @@
 #define DEFINE(name)                                                                                                   \
     static int name(PARAMETERS_##name, mca_coll_base_module_t *module)                                                 \
     {                                                                                                                  \
+        PERFORM(name, cableway_perform(self, &d, described))                                                           \
         PREPARE(name)                                                                                                  \
         if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \
             return lower->coll_##name(ARGUMENTS_##name, lower->coll_##name##_module);                                  \
@@ -191,6 +276,7 @@
                                                                                                                        \
     static int i##name(PARAMETERS_##name, ompi_request_t **request, mca_coll_base_module_t *module)                    \
     {                                                                                                                  \
+        PERFORM(name, cableway_perform_later(self, &d, described, comm, false, request))                               \
         PREPARE(name)                                                                                                  \
         if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \
             return lower->coll_i##name(ARGUMENTS_##name, request, lower->coll_i##name##_module);                       \
@@ -203,6 +289,7 @@
     static int name##_init(PARAMETERS_##name, ompi_info_t *info, ompi_request_t **request,                             \
                            mca_coll_base_module_t *module)                                                             \
     {                                                                                                                  \
+        PERFORM(name, cableway_perform_later(self, &d, described, comm, true, request))                                \
         PREPARE(name)                                                                                                  \
         rc = lower->coll_##name##_init(ARGUMENTS_##name, info, request, lower->coll_##name##_init_module);             \
         if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \

@@ -12,6 +12,7 @@ use cableway_pml::{Communicator, Config, Engine, Explained, Form, Side};
 use cableway_transports::Growth;
 
 use crate::boundary::{Code, JobDescription};
+use crate::collectives;
 use crate::fault::{self, Point};
 use crate::guard::guarded;
 use crate::host::HostModex;
@@ -94,7 +95,7 @@ extern "C" fn cableway_progress() -> c_int {
     guarded(0, || {
         let Some(engine) = state::engine() else { return 0 };
         fault::point(Point::Progress);
-        let events = engine.progress();
+        let events = engine.progress() + collectives::progress(engine);
         let idle = if events == 0 { IDLE.load(Ordering::Relaxed) + 1 } else { 0 };
         IDLE.store(idle, Ordering::Relaxed);
         engine.waited(idle);

@@ -9,6 +9,7 @@ use super::request::Receive;
 use crate::core::{self, Done};
 use crate::error::{Abort, Error};
 use crate::protocol::{self, Content, Fin, Slot, UnexpectedMessage};
+use crate::status::NOTICE;
 use crate::wire::{Envelope, Malformed};
 
 /// A message that is being matched.
@@ -124,6 +125,9 @@ fn admit<M: Message>(
             note_stored(engine, slot, &unexpected)?;
             engine.core().counters.unexpected.increment();
             matcher.store(source, tag, unexpected);
+            if tag == NOTICE {
+                engine.note_notice();
+            }
             Ok((Admitted::Queued, matcher.parks(source)))
         }
         Arrival::Early => {
@@ -146,7 +150,11 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
         let released = communicator.matching.lock().matcher.release(source);
         match released {
             None => return,
-            Some(Released::Unexpected) => engine.core().counters.unexpected.increment(),
+            Some(Released::Unexpected) => {
+                engine.core().counters.unexpected.increment();
+                // It may have been one.
+                engine.note_notice();
+            }
             Some(Released::Matched(receive, unexpected)) => {
                 note_taken(slot, &unexpected);
                 deliver::unexpected(engine, slot, (receive, source), unexpected, done);

@@ -1,5 +1,6 @@
 //! The engine and its parts.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use cableway_base::lock::{Locking, Shared};
@@ -24,6 +25,8 @@ pub struct Engine {
     pub(crate) protocols: Protocols,
     pub(crate) registry: Shared<Registry>,
     pub(crate) me: Weak<Engine>,
+    /// The number of notices that have arrived.
+    notices: AtomicU64,
 }
 
 impl Engine {
@@ -54,7 +57,7 @@ impl Engine {
     fn with_locking(config: Config, locking: Locking) -> Result<Arc<Self>, Error> {
         let protocols = Protocols::new(config, locking)?;
         let registry = Shared::new(locking, Registry::default());
-        Ok(Arc::new_cyclic(|me| Engine { protocols, registry, me: me.clone() }))
+        Ok(Arc::new_cyclic(|me| Engine { protocols, registry, me: me.clone(), notices: AtomicU64::new(0) }))
     }
 
     #[inline(always)]
@@ -72,6 +75,23 @@ impl Engine {
     #[inline]
     pub(crate) fn peer(&self, rank: Rank) -> Result<&Slot, Error> {
         self.protocols.peers.get(&self.protocols.core, rank)
+    }
+
+    /// Returns the engine as a counted reference, for what keeps it alive.
+    pub fn handle(&self) -> Option<Arc<Engine>> {
+        self.me.upgrade()
+    }
+
+    /// Returns the number of messages with the tag [`NOTICE`](crate::NOTICE) that have arrived. After it has grown,
+    /// [`improbe`](Self::improbe) finds the new ones. It may grow without a notice.
+    #[inline]
+    pub fn notices(&self) -> u64 {
+        self.notices.load(Ordering::Acquire)
+    }
+
+    /// Counts a notice, which can be received now.
+    pub(super) fn note_notice(&self) {
+        self.notices.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the devices whose memory this engine sends, for a host that uses such memory directly.

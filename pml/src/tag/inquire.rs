@@ -8,8 +8,8 @@ use super::arrive::cannot_wait;
 use super::communicator::Communicator;
 use super::engine::Engine;
 use crate::error::Error;
-use crate::status::ANY;
 use crate::protocol::{Explained, Side, explain_links};
+use crate::status::ANY;
 
 impl Engine {
     /// Checks whether no process of a communicator is known to have died.

@@ -1,0 +1,63 @@
+/* Collective operations by the engine, implemented in Rust. */
+#ifndef CABLEWAY_OPERATIONS_H
+#define CABLEWAY_OPERATIONS_H
+
+#include "../cableway.h"
+
+enum cableway_collective_kind {
+    CABLEWAY_BROADCAST = 0,
+    CABLEWAY_GATHER = 1,
+    CABLEWAY_SCATTER = 2,
+    CABLEWAY_ALLGATHER = 3,
+    CABLEWAY_ALLTOALL = 4,
+    CABLEWAY_NEIGHBORS = 5,
+    CABLEWAY_ALLREDUCE = 6,
+    CABLEWAY_REDUCE = 7,
+    CABLEWAY_REDUCE_SCATTER = 8,
+    CABLEWAY_SCAN = 9,
+    CABLEWAY_EXCLUSIVE_SCAN = 10,
+};
+
+/* A message to or from a neighbour. The number is the same on both sides. */
+struct cableway_edge {
+    uint32_t rank, message;
+};
+
+/* A call. Lists hold one buffer for each rank (or neighbour), one buffer, or none, as the operation has them. */
+struct cableway_collective {
+    int kind; /* enum cableway_collective_kind */
+    int root;
+    bool in_place;
+    const struct cableway_buffer *send;
+    size_t sends;
+    const struct cableway_buffer *receive;
+    size_t receives;
+    const struct cableway_edge *send_edges, *receive_edges; /* of neighbourhood operations */
+    /* Of reductions: the numbers of the operation and of the element type in Rust's lists. */
+    int operation, element;
+    const void *input;
+    void *output;
+    uint64_t count;
+    const int *counts; /* of a reduce-scatter: one for each rank */
+    size_t ranks;
+};
+
+enum cableway_performer { CABLEWAY_BY_HOST = 0, CABLEWAY_BY_ENGINE = 1, CABLEWAY_UNDECIDED = 2 };
+
+/* Returns the operations of an intracommunicator, given by its handle, or NULL. */
+void *cableway_collectives_new(void *communicator);
+void cableway_collectives_free(void *members);
+/* Returns an enum cableway_performer. `counted` says whether all members make this call. If undecided, nothing was
+ * counted: make progress and ask again. */
+int cableway_collectives_begin(void *members, bool counted);
+/* Notes that this process passes device memory, so that all members change to the engine's operations. */
+void cableway_collectives_want(void *members);
+/* Performs a call. Returns an enum cableway_code. */
+int cableway_collectives_run(void *members, const struct cableway_collective *call);
+/* Starts a call. Returns an enum cableway_code. If it is 0, shim_collective_completed is called with `owner`, perhaps
+ * before this function returns. */
+int cableway_collectives_start(void *members, const struct cableway_collective *call, void *owner);
+/* Implemented by the shim. */
+void shim_collective_completed(void *owner, int code);
+
+#endif

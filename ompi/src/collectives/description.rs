@@ -1,0 +1,124 @@
+//! Decodes the shim's descriptions of calls.
+
+use std::ffi::{c_int, c_void};
+
+use cableway_coll::{Call, Edge, Element, Error, Memory, Operands, ReduceOperation};
+use cableway_datatype::Layout;
+
+use crate::boundary::BufferDescription;
+
+/// `struct cableway_collective`
+#[repr(C)]
+pub(crate) struct Description {
+    kind: c_int,
+    root: c_int,
+    in_place: bool,
+    send: *const BufferDescription,
+    sends: usize,
+    receive: *const BufferDescription,
+    receives: usize,
+    send_edges: *const EdgeDescription,
+    receive_edges: *const EdgeDescription,
+    operation: c_int,
+    element: c_int,
+    input: *const c_void,
+    output: *mut c_void,
+    count: u64,
+    counts: *const c_int,
+    ranks: usize,
+}
+
+/// `struct cableway_edge`
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct EdgeDescription {
+    rank: u32,
+    message: u32,
+}
+
+/// `enum cableway_collective_kind`
+mod kind {
+    use std::ffi::c_int;
+
+    pub(super) const BROADCAST: c_int = 0;
+    pub(super) const GATHER: c_int = 1;
+    pub(super) const SCATTER: c_int = 2;
+    pub(super) const ALLGATHER: c_int = 3;
+    pub(super) const ALLTOALL: c_int = 4;
+    pub(super) const NEIGHBORS: c_int = 5;
+    pub(super) const ALLREDUCE: c_int = 6;
+    pub(super) const REDUCE: c_int = 7;
+    pub(super) const REDUCE_SCATTER: c_int = 8;
+    pub(super) const SCAN: c_int = 9;
+    pub(super) const EXCLUSIVE_SCAN: c_int = 10;
+}
+
+/// Makes a slice of an array that may be null if it is empty.
+///
+/// # Safety
+/// The array holds so many entries for as long as the slice is used.
+unsafe fn slice<'a, T>(array: *const T, len: usize) -> &'a [T] {
+    // SAFETY: the caller's promise.
+    if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(array, len) } }
+}
+
+impl Description {
+    /// Returns the call.
+    ///
+    /// # Safety
+    /// The description is valid, and its layouts live as long as the call.
+    pub(super) unsafe fn call<'a>(&self) -> Result<Call<'a>, Error> {
+        // SAFETY: the caller's promise.
+        let (send, receive) = unsafe { (slice(self.send, self.sends), slice(self.receive, self.receives)) };
+        // SAFETY: the caller's promise.
+        let all = |list: &[BufferDescription]| list.iter().map(|one| unsafe { memory(one) }).collect::<Vec<_>>();
+        let first = |list: &[BufferDescription]| all(list).first().copied();
+        let nothing = Memory::bytes(std::ptr::null_mut(), 0);
+        // A negative rank was refused by Open MPI.
+        let root = self.root as u32;
+        Ok(match self.kind {
+            kind::BROADCAST => Call::Broadcast { memory: first(receive).unwrap_or(nothing), root },
+            kind::GATHER => Call::Gather { send: first(send), receive: all(receive), root },
+            kind::SCATTER => Call::Scatter { send: all(send), receive: first(receive), root },
+            kind::ALLGATHER => Call::Allgather { send: first(send), receive: all(receive) },
+            kind::ALLTOALL => Call::Alltoall { send: (!self.in_place).then(|| all(send)), receive: all(receive) },
+            kind::NEIGHBORS => {
+                // SAFETY: each edge belongs to a buffer.
+                let edges = unsafe { (slice(self.send_edges, self.sends), slice(self.receive_edges, self.receives)) };
+                Call::Neighbors { send: join(edges.0, all(send)), receive: join(edges.1, all(receive)) }
+            }
+            kind::ALLREDUCE => Call::Allreduce(self.operands()?),
+            kind::REDUCE => Call::Reduce { operands: self.operands()?, root },
+            kind::REDUCE_SCATTER => {
+                // SAFETY: one count for each rank.
+                let counts = unsafe { slice(self.counts, self.ranks) };
+                let counts = counts.iter().map(|&count| u64::try_from(count).unwrap_or(0)).collect();
+                Call::ReduceScatter { operands: self.operands()?, counts }
+            }
+            kind::SCAN => Call::Scan(self.operands()?),
+            kind::EXCLUSIVE_SCAN => Call::ExclusiveScan(self.operands()?),
+            unknown => unreachable!("a collective operation of kind {unknown}"),
+        })
+    }
+
+    fn operands(&self) -> Result<Operands, Error> {
+        let operation = ReduceOperation::ALL[self.operation as usize];
+        let element = Element::ALL[self.element as usize];
+        let input = (!self.in_place).then_some(self.input.cast());
+        Ok(Operands { operation, element, count: self.count, input, output: self.output.cast() })
+    }
+}
+
+/// # Safety
+/// The layout is null, or lives as long as the memory is used.
+unsafe fn memory<'a>(description: &BufferDescription) -> Memory<'a> {
+    let BufferDescription { address, len, layout, count } = *description;
+    // SAFETY: the caller's promise.
+    let layout = unsafe { layout.cast::<Layout>().as_ref() };
+    Memory { address: address.cast(), count: if layout.is_some() { count } else { len }, layout }
+}
+
+fn join<'a>(edges: &[EdgeDescription], memory: Vec<Memory<'a>>) -> Vec<Edge<'a>> {
+    let edge = |(edge, memory): (&EdgeDescription, Memory<'a>)| Edge { rank: edge.rank, message: edge.message, memory };
+    edges.iter().zip(memory).map(edge).collect()
+}

@@ -1,0 +1,170 @@
+//! Collective operations of communicators, for the shim: `shim/collectives/operations.h`.
+
+mod description;
+mod notices;
+mod running;
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, OnceLock, Weak};
+
+use cableway_coll::{Agreement, Collectives, Element, Error, Group, Performer, ReduceOperation};
+use cableway_pml::{Communicator, Engine};
+use parking_lot::Mutex;
+
+use description::Description;
+
+use crate::boundary::Code;
+use crate::guard::guarded;
+use crate::state;
+
+/// The collective operations of one communicator.
+pub(crate) struct Members {
+    group: Group,
+    on: Arc<Communicator>,
+    agreement: Mutex<Agreement>,
+}
+
+/// All communicators with collective operations.
+static ALL: Mutex<Vec<Weak<Members>>> = Mutex::new(Vec::new());
+
+/// Returns what all communicators share.
+fn shared(engine: &Engine) -> Option<&'static Arc<Collectives>> {
+    static SHARED: OnceLock<Option<Arc<Collectives>>> = OnceLock::new();
+    SHARED.get_or_init(|| Some(Collectives::new(engine.handle()?, &state::parameters().unwrap_or_default()))).as_ref()
+}
+
+/// Makes progress on what collective operations have under way.
+#[inline]
+pub(crate) fn progress(engine: &Engine) -> usize {
+    notices::progress(engine) + running::progress()
+}
+
+/// # Safety
+/// `communicator` is from `cableway_communicator_add`, is that of an intracommunicator, and is not removed.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_collectives_new(communicator: *const Communicator) -> *const Members {
+    guarded(std::ptr::null(), || {
+        let Some(shared) = state::engine().and_then(shared) else { return std::ptr::null() };
+        // SAFETY: the caller's promise. The counted reference is dropped with the members.
+        let on = unsafe {
+            Arc::increment_strong_count(communicator);
+            Arc::from_raw(communicator)
+        };
+        let agreement = Mutex::new(Agreement::new(on.rank(), on.group().len() as u32));
+        let members = Arc::new(Members { group: Group::new(shared.clone(), on.clone()), on, agreement });
+        let mut all = ALL.lock();
+        all.retain(|members| members.strong_count() != 0);
+        all.push(Arc::downgrade(&members));
+        drop(all);
+        // Notices may have come before.
+        notices::look_again();
+        Arc::into_raw(members)
+    })
+}
+
+/// # Safety
+/// `members` is from [`cableway_collectives_new`], is freed only once, and no operation is under way.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_collectives_free(members: *const Members) {
+    // SAFETY: the caller's promise.
+    guarded((), || drop(unsafe { Arc::from_raw(members) }));
+}
+
+/// Says who performs a call, and counts it if all members make it. Returns an `enum cableway_performer`.
+///
+/// # Safety
+/// `members` is from [`cableway_collectives_new`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_collectives_begin(members: *const Members, counted: bool) -> c_int {
+    guarded(Performer::Host as c_int, || {
+        // SAFETY: the caller's promise.
+        let Members { agreement, on, .. } = unsafe { &*members };
+        let mut agreement = agreement.lock();
+        let performer = if counted { agreement.begin() } else { agreement.performer() };
+        // A member that died decides nothing. The call below fails.
+        let decided =
+            performer != Performer::Undecided || state::engine().is_some_and(|engine| engine.check_members(on).is_ok());
+        (if decided { performer } else { Performer::Host }) as c_int
+    })
+}
+
+/// Notes that this process passes device memory.
+///
+/// # Safety
+/// `members` is from [`cableway_collectives_new`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_collectives_want(members: *const Members) {
+    guarded((), || {
+        // SAFETY: the caller's promise.
+        let members = unsafe { &*members };
+        members.agreement.lock().want();
+        if let Some(engine) = state::engine() {
+            notices::send(engine, members);
+        }
+    });
+}
+
+/// Checks whether MPI defines an operation for an element type, by their numbers in the lists of all.
+#[unsafe(no_mangle)]
+extern "C" fn cableway_reduction_defined(operation: c_int, element: c_int) -> bool {
+    guarded(false, || {
+        let operation = usize::try_from(operation).ok().and_then(|number| ReduceOperation::ALL.get(number));
+        let element = usize::try_from(element).ok().and_then(|number| Element::ALL.get(number));
+        operation.zip(element).is_some_and(|(operation, element)| operation.applies_to(*element))
+    })
+}
+
+/// Performs an operation, and waits for it.
+///
+/// # Safety
+/// `members` is from [`cableway_collectives_new`]; the description is valid, and so is its memory.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_collectives_run(members: *const Members, description: *const Description) -> c_int {
+    guarded(Code::Internal as c_int, || {
+        // SAFETY: the caller's promise.
+        let started = unsafe { (*description).call().and_then(|call| Ok((*members).group.start(&call)?)) };
+        match started {
+            Ok(operation) => running::wait(operation),
+            Err(error) => report(&error),
+        }
+    })
+}
+
+/// Starts an operation. `shim_collective_completed` is called with `owner` when it has finished, perhaps during this
+/// call.
+///
+/// # Safety
+/// As [`cableway_collectives_run`]; the memory stays valid until the operation has finished.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_collectives_start(
+    members: *const Members,
+    description: *const Description,
+    owner: *mut c_void,
+) -> c_int {
+    guarded(Code::Internal as c_int, || {
+        // SAFETY: the caller's promise.
+        let started = unsafe { (*description).call().and_then(|call| Ok((*members).group.start(&call)?)) };
+        match started {
+            Ok(operation) => {
+                running::add(operation, owner);
+                Code::Ok as c_int
+            }
+            Err(error) => report(&error),
+        }
+    })
+}
+
+/// Logs an error, and returns its code.
+fn report(error: &Error) -> c_int {
+    let code = match error {
+        Error::Message(error) => {
+            state::report(error);
+            return Code::from(error) as c_int;
+        }
+        Error::Device(_) => Code::Device,
+        Error::NoMemory { .. } => Code::NoMemory,
+        _ => Code::BadArgument,
+    };
+    log::warn!("{error}");
+    code as c_int
+}

@@ -1,0 +1,84 @@
+//! Carries the messages of agreements.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cableway_coll::Notice;
+use cableway_pml::{ANY, Buffer, Engine, NOTICE, Outcome, Request, SendMode};
+use parking_lot::Mutex;
+
+use super::{ALL, Members};
+
+/// The engine's count of notices when they were last received. [`AGAIN`] differs from every count.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+const AGAIN: u64 = u64::MAX;
+
+/// Sends that are not complete.
+static SENDS: Mutex<Vec<Sending>> = Mutex::new(Vec::new());
+
+/// A message under way. The engine knows the addresses of both boxes.
+struct Sending {
+    request: Box<Request>,
+    _bytes: Box<[u8; Notice::LEN]>,
+}
+
+/// Makes the next [`progress`] receive notices of all communicators.
+pub(super) fn look_again() {
+    SEEN.store(AGAIN, Ordering::Release);
+}
+
+/// Receives the notices that have arrived, and sends the answers. Returns the number of notices.
+#[inline]
+pub(super) fn progress(engine: &Engine) -> usize {
+    let arrived = engine.notices();
+    if SEEN.load(Ordering::Relaxed) == arrived { 0 } else { receive_all(engine, arrived) }
+}
+
+#[cold]
+fn receive_all(engine: &Engine, arrived: u64) -> usize {
+    // Later ones change the engine's count.
+    SEEN.store(arrived, Ordering::Release);
+    let all: Vec<Arc<Members>> = ALL.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
+    let mut received = 0;
+    for members in all {
+        while let Some(message) = receive(engine, &members) {
+            members.agreement.lock().receive(message);
+            received += 1;
+        }
+        send(engine, &members);
+    }
+    received
+}
+
+fn receive(engine: &Engine, members: &Members) -> Option<Notice> {
+    let message = engine.improbe(&members.on, ANY, NOTICE).ok()??;
+    let mut bytes = [0; Notice::LEN];
+    let request = Request::new();
+    // SAFETY: both live until the request is complete, which is waited for below.
+    unsafe { engine.imrecv(message, Buffer::bytes(bytes.as_mut_ptr(), Notice::LEN as u64), &raw const request) };
+    engine.wait_until(|| request.is_complete());
+    request.result().ok()?;
+    Notice::decode(bytes)
+}
+
+/// Sends what an agreement has to say.
+pub(super) fn send(engine: &Engine, members: &Members) {
+    loop {
+        let Some((to, message)) = members.agreement.lock().next_notice() else { break };
+        let (request, bytes) = (Box::new(Request::new()), Box::new(message.encode()));
+        let buffer = Buffer::bytes(bytes.as_ptr(), Notice::LEN as u64);
+        // SAFETY: the boxes are kept until the request is complete.
+        let sent =
+            unsafe { engine.isend(&members.on, to as i32, NOTICE, buffer, &SendMode::Standard, &raw const *request) };
+        match sent {
+            Ok(Outcome::Complete) => {}
+            Ok(Outcome::Started) => {
+                let mut sends = SENDS.lock();
+                sends.retain(|sending| !sending.request.is_complete());
+                sends.push(Sending { request, _bytes: bytes });
+            }
+            // The member has died, and operations with it fail.
+            Err(error) => log::debug!("cannot tell rank {to} who performs collective operations: {error}"),
+        }
+    }
+}
