@@ -1,4 +1,4 @@
-/* The driver that CABLEWAY_CUDA_LIBDIR names. */
+/* The driver that CABLEWAY_CUDA_LIBDIR names, or the machine's. */
 #ifndef DRIVER_H
 #define DRIVER_H
 
@@ -12,6 +12,7 @@ typedef unsigned long long device_pointer;
 static struct {
     int (*init)(unsigned);
     int (*device_get)(int *, int);
+    int (*device_get_count)(int *);
     int (*retain)(void **, int);
     int (*release)(int);
     int (*reset)(int);
@@ -25,8 +26,9 @@ static struct {
 static void load(void)
 {
     char path[4096];
+    const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
     void *driver;
-    snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("CABLEWAY_CUDA_LIBDIR"));
+    snprintf(path, sizeof path, "%s%slibcuda.so.1", NULL != folder ? folder : "", NULL != folder ? "/" : "");
     driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (NULL == driver) {
         fprintf(stderr, "%s\n", dlerror());
@@ -37,6 +39,7 @@ static void load(void)
     CHECK(NULL != cuda.field)
     SYMBOL(init, "cuInit");
     SYMBOL(device_get, "cuDeviceGet");
+    SYMBOL(device_get_count, "cuDeviceGetCount");
     SYMBOL(retain, "cuDevicePrimaryCtxRetain");
     SYMBOL(release, "cuDevicePrimaryCtxRelease_v2");
     SYMBOL(reset, "cuDevicePrimaryCtxReset_v2");
