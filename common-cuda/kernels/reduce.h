@@ -9,6 +9,8 @@
 #include "job.h"
 
 #define MOST_SOURCES 16
+// A multiprocessor has room for two thread blocks, so that many vectors are on their way.
+#define REDUCING extern "C" __attribute__((global, launch_bounds(THREADS, 2)))
 
 // The destination's element i becomes the fold of element i of each source, from the first source to the last.
 struct Reduction {
@@ -101,23 +103,24 @@ template <typename F> struct Vector {
     }
 };
 
-// Folds the units at some offsets. All of them are read before the first is written, so that their latencies overlap.
-template <typename F, u32 UNITS>
-DEVICE void fold_units(const F &unit, const struct Reduction &reduction, const u64 (&offset)[UNITS]) {
-    typename F::Item result[UNITS];
+// Folds two units, or one if both offsets are the same. Both are read before the first is written, so that their
+// latencies overlap. A separate code for one unit would be half as long again.
+template <typename F>
+DEVICE void fold_units(const F &unit, const struct Reduction &reduction, const u64 (&offset)[2]) {
+    typename F::Item result[2];
 #pragma unroll
-    for (u32 k = 0; k < UNITS; k++) result[k] = unit.before(unit.load(reduction.from[0] + offset[k]));
+    for (u32 k = 0; k < 2; k++) result[k] = unit.before(unit.load(reduction.from[0] + offset[k]));
 #pragma nounroll
     for (u32 source = 1; source < reduction.sources; source++) {
-        typename F::Item next[UNITS];
+        typename F::Item next[2];
         u64 from = reduction.from[source];
 #pragma unroll
-        for (u32 k = 0; k < UNITS; k++) next[k] = unit.before(unit.load(from + offset[k]));
+        for (u32 k = 0; k < 2; k++) next[k] = unit.before(unit.load(from + offset[k]));
 #pragma unroll
-        for (u32 k = 0; k < UNITS; k++) result[k] = unit.fold(result[k], next[k]);
+        for (u32 k = 0; k < 2; k++) result[k] = unit.fold(result[k], next[k]);
     }
-#pragma unroll
-    for (u32 k = 0; k < UNITS; k++) unit.store(reduction.to + offset[k], unit.after(result[k]));
+    unit.store(reduction.to + offset[0], unit.after(result[0]));
+    if (offset[1] != offset[0]) unit.store(reduction.to + offset[1], unit.after(result[1]));
 }
 
 // Folds the vectors. Neighbouring threads fold neighbouring ones.
@@ -126,9 +129,10 @@ template <typename F> DEVICE void fold_vectors(const F &unit, const struct Reduc
     u64 count = reduction.vectors, first = reduction.head * F::SIZE;
     const Vector<F> vector(unit);
 #pragma nounroll
-    for (; i + step < count; i += 2 * step)
-        fold_units<Vector<F>, 2>(vector, reduction, {first + i * sizeof(u128), first + (i + step) * sizeof(u128)});
-    if (i < count) fold_units<Vector<F>, 1>(vector, reduction, {first + i * sizeof(u128)});
+    for (; i < count; i += 2 * step) {
+        u64 j = i + step < count ? i + step : i;
+        fold_units(vector, reduction, {first + i * sizeof(u128), first + j * sizeof(u128)});
+    }
 }
 
 // Folds the elements before and after the vectors.
@@ -136,11 +140,10 @@ template <typename F> DEVICE void fold_elements(const F &unit, const struct Redu
     u64 step = (u64)BLOCKS * THREADS, i = (u64)BLOCK * THREADS + THREAD;
     u64 head = reduction.head, count = head + reduction.tail, between = reduction.vectors * sizeof(u128);
 #pragma nounroll
-    for (; i + step < count; i += 2 * step) {
-        u64 j = i + step;
-        fold_units<F, 2>(unit, reduction, {i * F::SIZE + (i < head ? 0 : between), j * F::SIZE + (j < head ? 0 : between)});
+    for (; i < count; i += 2 * step) {
+        u64 j = i + step < count ? i + step : i;
+        fold_units(unit, reduction, {i * F::SIZE + (i < head ? 0 : between), j * F::SIZE + (j < head ? 0 : between)});
     }
-    if (i < count) fold_units<F, 1>(unit, reduction, {i * F::SIZE + (i < head ? 0 : between)});
 }
 
 template <typename F> DEVICE void fold_all(const F &unit, const struct Reduction &reduction) {

@@ -27,7 +27,7 @@ template <typename T> struct Truth : Bits<T> {
 };
 
 // The host describes bitwise operations as those of words, or of bytes where an element is smaller.
-KERNEL(THREADS) void cableway_reduce_bits(const struct Reduction reduction) {
+REDUCING void cableway_reduce_bits(const struct Reduction reduction) {
     u32 operation = reduction.operation;
     if (operation >= BIT_AND) {
         switch (reduction.element) {

@@ -49,7 +49,7 @@ template <typename T> struct ComplexProduct : Number<ComplexNumber<T>> {
 };
 
 // The host describes a sum of complex numbers as one of twice as many real numbers.
-KERNEL(THREADS) void cableway_reduce_floats(const struct Reduction reduction) {
+REDUCING void cableway_reduce_floats(const struct Reduction reduction) {
     if (reduction.operation == SUM) {
         switch (reduction.element) {
         case F16: fold_all(Sum<_Float16>(), reduction); break;

@@ -22,7 +22,7 @@ template <typename T, typename Signed> DEVICE void fold_least(const struct Reduc
     fold_all(Least<T, Signed>(reduction.operation == MAX ? ~bits : bits), reduction);
 }
 
-KERNEL(THREADS) void cableway_reduce_integers(const struct Reduction reduction) {
+REDUCING void cableway_reduce_integers(const struct Reduction reduction) {
     if (reduction.operation == SUM) {
         switch (reduction.element) {
         case U8: fold_all(Sum<u8>(), reduction); break;

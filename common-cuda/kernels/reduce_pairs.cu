@@ -37,7 +37,7 @@ typedef Pair<float, float, 4, 8> TwoFloat;
 typedef Pair<double, double, 8, 16> TwoDouble;
 
 // Pairs without gaps are folded in vectors, others one by one.
-KERNEL(THREADS) void cableway_reduce_pairs(const struct Reduction reduction) {
+REDUCING void cableway_reduce_pairs(const struct Reduction reduction) {
     bool greatest = reduction.operation == MAX_LOC;
     switch (reduction.element) {
     case FLOAT_INT: fold_all(FloatInt(greatest), reduction); break;
