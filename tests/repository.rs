@@ -89,6 +89,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "location.rs",
                 "mapping_counts.rs",
                 "memo.rs",
+                "reduction.rs",
                 "settings.rs",
                 "strided.rs",
             ],

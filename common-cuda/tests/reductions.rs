@@ -5,7 +5,7 @@ mod common;
 mod reference;
 
 use cableway_common_cuda::{
-    BufferKind, DeviceBuffer, DeviceIndex, Devices, Element, Order, ReduceOperation, Reduction,
+    BufferKind, DeviceBuffer, DeviceIndex, Devices, Element, Location, Order, ReduceOperation, Reduction,
 };
 use common::{app, devices, devices_with, isolated, isolated_each, pattern};
 
@@ -97,14 +97,20 @@ impl Case {
 
     /// Reduces in the buffer.
     fn run(self, devices: &Devices, buffer: &mut DeviceBuffer) {
-        let (base, at) = (buffer.as_device_ptr(), buffer.location());
+        let at = buffer.location();
+        self.run_at(devices, &at, buffer);
+    }
+
+    /// Does it in the context of `at`, which can access the buffer.
+    fn run_at(self, devices: &Devices, at: &Location, buffer: &mut DeviceBuffer) {
+        let base = buffer.as_device_ptr();
         buffer.copy_from_host(0, &self.bytes).unwrap();
         let sources: Vec<_> = self.sources.iter().map(|source| base.wrapping_add(*source).cast_const()).collect();
         let Case { operation, element, count, .. } = self;
         let destination = base.wrapping_add(self.destination);
         let reduction = Reduction { operation, element, count: count as u64, destination, sources: &sources };
         // SAFETY: all lies in the buffer, which outlives the run.
-        let run = unsafe { devices.reduce(&at, Order::AfterDefaultStream, &reduction) }.unwrap();
+        let run = unsafe { devices.reduce(at, Order::AfterDefaultStream, &reduction) }.unwrap();
         run.expect("kernels reduce").wait().unwrap();
         let mut got = vec![0; self.bytes.len()];
         buffer.copy_to_host(0, &mut got).unwrap();
@@ -161,6 +167,28 @@ fn large_buffers_are_reduced() {
                 _ => ReduceOperation::Sum,
             };
             Case::new(operation, element, count, *layout, &mut numbers).run(&devices, &mut buffer);
+        }
+    }
+}
+
+/// Kernels read and write other memory that they can access, too.
+#[test]
+fn memory_of_every_kind_is_reduced() {
+    let devices = devices();
+    let mut numbers = Numbers(4);
+    let device = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 64).unwrap();
+    let kinds = [BufferKind::Pinned, BufferKind::Managed, BufferKind::Pool, BufferKind::VmmPrivate];
+    for kind in kinds {
+        let mut buffer = match DeviceBuffer::new(&devices, DEVICE, kind, 1 << 16) {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                eprintln!("skipped {kind:?}: {error}");
+                continue;
+            }
+        };
+        for layout in LAYOUTS {
+            let case = Case::new(ReduceOperation::Max, Element::F64, 700, layout, &mut numbers);
+            case.run_at(&devices, &device.location(), &mut buffer);
         }
     }
 }
@@ -279,8 +307,7 @@ fn what_no_kernel_can_do_is_left_to_the_host() {
     assert!(!without.can_reduce(&at, ReduceOperation::Sum, Element::I32));
     // SAFETY: as above.
     assert!(unsafe { without.reduce(&at, Order::None, &sum_of_two(first, &both, 10)) }.unwrap().is_none());
-    let host = cableway_common_cuda::Location::HOST;
-    assert!(!devices.can_reduce(&host, ReduceOperation::Sum, Element::I32));
+    assert!(!devices.can_reduce(&Location::HOST, ReduceOperation::Sum, Element::I32));
 }
 
 /// A driver that refuses to load or to launch kernels leaves reductions to the host.

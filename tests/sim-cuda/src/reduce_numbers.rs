@@ -13,6 +13,7 @@ trait Number: Copy {
     /// Whether `a` precedes `b` in a search for the least: a NaN precedes numbers.
     fn precedes(a: Self, b: Self, greatest: bool) -> bool;
     fn negative(self) -> Self;
+    fn less(a: Self, b: Self) -> bool;
 }
 
 macro_rules! integers {
@@ -45,6 +46,9 @@ macro_rules! integers {
             }
             fn negative(self) -> Self {
                 self.wrapping_neg()
+            }
+            fn less(a: Self, b: Self) -> bool {
+                a < b
             }
         }
     )*};
@@ -81,6 +85,9 @@ macro_rules! floats {
             }
             fn negative(self) -> Self {
                 -self
+            }
+            fn less(a: Self, b: Self) -> bool {
+                a < b
             }
         }
     )*};
@@ -147,17 +154,11 @@ fn pairs<V: Number, I: Number>(operation: Operation, offset: usize, a: Bytes, b:
     let (i, j) = (I::read(&a[offset..]), I::read(&b[offset..]));
     if V::precedes(x, y, greatest) {
         a
-    } else if V::precedes(y, x, greatest) || less(j, i) {
+    } else if V::precedes(y, x, greatest) || I::less(j, i) {
         b
     } else {
         a
     }
-}
-
-/// Compares indices. A NaN is less than nothing.
-fn less<I: Number>(a: I, b: I) -> bool {
-    // Neither precedes the other in one direction and not in the other, if one is a NaN.
-    I::precedes(a, b, false) && !I::precedes(a, b, true)
 }
 
 /// Combines two elements, of the type of this number.
