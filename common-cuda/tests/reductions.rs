@@ -7,7 +7,7 @@ mod reference;
 use cableway_common_cuda::{
     BufferKind, DeviceBuffer, DeviceIndex, Devices, Element, Location, Order, ReduceOperation, Reduction,
 };
-use common::{app, devices, devices_with, isolated, isolated_each, pattern};
+use common::{app, devices, pattern};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 /// More elements than a thread block has threads.
@@ -158,7 +158,7 @@ fn bits_and_truths_are_the_hosts() {
 fn large_buffers_are_reduced() {
     let devices = devices();
     let mut numbers = Numbers(2);
-    let count = if app().simulated() { 40_000 } else { 3_000_001 };
+    let count = if app().simulated() { 40_000 } else { 1_200_001 };
     let mut buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 5 * (count + 64) * 8).unwrap();
     for layout in &LAYOUTS[..3] {
         for element in [Element::F32, Element::TwoInt, Element::U16] {
@@ -231,113 +231,21 @@ fn several_reductions_run_at_a_time() {
     assert!(got[4 * len..] == bytes[4 * len..]);
 }
 
-/// The sources are written by work in the default stream that has not begun when the reduction is asked for.
 #[test]
-fn a_reduction_follows_the_default_stream() {
-    isolated("a_reduction_follows_the_default_stream", &[("SIM_CUDA_DELAY_US", "3000")], || {
-        let (app, devices) = (app(), devices());
-        app.use_device(0);
-        let (len, element) = (8 << 20, Element::I32);
-        let address = app.malloc(3 * len);
-        let place = |index: usize| std::ptr::with_exposed_provenance_mut::<u8>(address as usize + index * len);
-        let at = devices.classify(place(0), len);
-        assert!(devices.can_reduce(&at, ReduceOperation::Sum, element));
-        for round in 1..=5_u8 {
-            for index in 0..3 {
-                app.cuMemsetD8Async(address + (index * len) as u64, index as u8 * 16 + round, len, 1).unwrap();
-            }
-            let sources = [place(1).cast_const(), place(2).cast_const()];
-            let (operation, count) = (ReduceOperation::Sum, len as u64 / 4);
-            let reduction = Reduction { operation, element, count, destination: place(0), sources: &sources };
-            // SAFETY: three parts of an allocation that stays.
-            let run = unsafe { devices.reduce(&at, Order::AfterDefaultStream, &reduction) }.unwrap();
-            run.unwrap().wait().unwrap();
-            assert!(app.download(address, len).iter().all(|byte| *byte == 48 + 2 * round), "round {round}");
-        }
-    });
-}
-
-fn sum_of_two(address: *mut u8, sources: &[*const u8], count: u64) -> Reduction<'_> {
-    let (operation, element) = (ReduceOperation::Sum, Element::I32);
-    Reduction { operation, element, count, destination: address, sources }
-}
-
-#[test]
-fn a_destroyed_context_ends_a_reduction_with_an_error() {
-    isolated("a_destroyed_context_ends_a_reduction_with_an_error", &[("SIM_CUDA_DELAY_US", "20000")], || {
-        let (app, devices) = (app(), devices());
-        let mut failed = 0;
-        for round in 0..10 {
-            let context = app.create_context(0);
-            let len = 64 << 20 >> (round % 4);
-            let address: *mut u8 = std::ptr::with_exposed_provenance_mut(app.malloc(2 * len) as usize);
-            let at = devices.classify(address, len);
-            let sources = [address.cast_const(), address.wrapping_add(len).cast_const()];
-            let reduction = sum_of_two(address, &sources, len as u64 / 4);
-            // SAFETY: the context, with the memory, is destroyed on purpose.
-            let run = unsafe { devices.reduce(&at, Order::None, &reduction) }.unwrap().unwrap();
-            app.cuCtxDestroy(context).unwrap();
-            failed += u32::from(run.wait().is_err());
-            // SAFETY: as above.
-            assert!(unsafe { devices.reduce(&at, Order::None, &reduction) }.is_err());
-            assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32));
-        }
-        // A real driver may let the kernel end first.
-        assert!(failed != 0 || !app.simulated(), "every reduction ended before its context");
-    });
-}
-
-#[test]
-fn what_no_kernel_can_do_is_left_to_the_host() {
+fn threads_reduce_at_a_time() {
     let devices = devices();
-    let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).unwrap();
-    let (at, first) = (buffer.location(), buffer.as_device_ptr());
-    let second = first.wrapping_add(1024);
-    // SAFETY: parts of a buffer that outlives each run.
-    let reduce = |reduction: &Reduction<'_>| unsafe { devices.reduce(&at, Order::None, reduction) };
-    let odd = [first.cast_const(), second.wrapping_add(2).cast_const()];
-    assert!(reduce(&sum_of_two(first, &odd, 10)).unwrap().is_none(), "an element is not aligned");
-    let both = [first.cast_const(), second.cast_const()];
-    let floats = Reduction { element: Element::F32, operation: ReduceOperation::BitOr, ..sum_of_two(first, &both, 10) };
-    assert!(reduce(&floats).unwrap().is_none(), "the operation does not apply");
-    assert!(reduce(&sum_of_two(first, &both[..1], 10)).is_err(), "one source");
-    assert!(reduce(&sum_of_two(first, &[first.cast_const(); 17], 10)).is_err(), "too many sources");
-
-    let without = devices_with(&["device_kernels=no"]);
-    assert!(!without.can_reduce(&at, ReduceOperation::Sum, Element::I32));
-    // SAFETY: as above.
-    assert!(unsafe { without.reduce(&at, Order::None, &sum_of_two(first, &both, 10)) }.unwrap().is_none());
-    assert!(!devices.can_reduce(&Location::HOST, ReduceOperation::Sum, Element::I32));
-}
-
-/// A driver that refuses to load or to launch kernels leaves reductions to the host.
-#[test]
-fn a_driver_that_refuses_kernels_leaves_reductions_to_the_host() {
-    let test = "a_driver_that_refuses_kernels_leaves_reductions_to_the_host";
-    if !common::on_simulated_driver(test) {
-        return;
-    }
-    const CASES: [&[(&str, &str)]; 6] = [
-        &[("SIM_CUDA_FAIL", "cuModuleLoadData:218")],
-        &[("SIM_CUDA_FAIL", "cuModuleGetFunction:500")],
-        &[("SIM_CUDA_FAIL", "cuMemHostGetDevicePointer:1")],
-        &[("SIM_CUDA_MISSING", "cuLaunchKernel")],
-        &[("SIM_CUDA_MISSING", "cuCtxGetStreamPriorityRange")],
-        &[("SIM_CUDA_FAIL", "cuLaunchKernel:719")],
-    ];
-    isolated_each(test, &CASES, |case| {
-        let devices = devices();
-        let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).unwrap();
-        let (at, first) = (buffer.location(), buffer.as_device_ptr());
-        let sources = [first.cast_const(), first.wrapping_add(2048).cast_const()];
-        // A function that the library lacks is noticed at the first launch.
-        let loads = devices.can_reduce(&at, ReduceOperation::Sum, Element::I32);
-        assert_eq!(loads, case == 3 || case == 5);
-        for _ in 0..2 {
-            // SAFETY: parts of a buffer that outlives the run.
-            let run = unsafe { devices.reduce(&at, Order::None, &sum_of_two(first, &sources, 10)) };
-            assert!(run.unwrap().is_none());
-            assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let devices = &devices;
+            scope.spawn(move || {
+                let mut buffer = DeviceBuffer::new(devices, DEVICE, BufferKind::Device, 1 << 16).unwrap();
+                let mut numbers = Numbers(100 + thread);
+                for round in 0..100 {
+                    let operation = ReduceOperation::ALL[round % 10];
+                    let layout = LAYOUTS[round % LAYOUTS.len()];
+                    Case::new(operation, Element::I16, 1000, layout, &mut numbers).run(devices, &mut buffer);
+                }
+            });
         }
     });
 }

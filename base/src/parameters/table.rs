@@ -131,8 +131,8 @@ parameters {
         "let the Open MPI component redirect calls without a component interface, such as MPI_Pack, to its own functions",
         "Use no if it conflicts with another tool that redirects MPI calls. Such calls then crash on device memory, unless libcableway_mpi.so is preloaded.";
     device_kernels: Flag = "yes",
-        "let kernels copy where they are faster than copy engines: many copies at once, and data in blocks",
-        "Use no if a profile must show only the program's kernels, or if the program occupies the whole device for long. Data in short blocks then becomes slow.";
+        "let kernels reduce device memory, and copy where they are faster than copy engines: many copies at once, and data in blocks",
+        "Use no if a profile must show only the program's kernels, or if the program occupies the whole device for long. Data in short blocks then becomes slow, and the host reduces.";
     device_copier: Flag = "no",
         "keep a kernel resident on the device that makes small copies in half the time of a copy engine",
         "Use yes for programs that are limited by the latency of small messages between devices. cudaDeviceSynchronize and cudaFree then wait for the kernel, up to device_copier_lease.";
