@@ -30,7 +30,7 @@ static inline struct group make_graph(MPI_Comm comm, uint64_t salt)
     const int me = group.me, weights[MOST] = {0};
     group.is_graph = true;
     for (int i = 0; i < group.partners; i++) {
-        const int other = (int) ((uint64_t) i + salt) % group.partners;
+        const int other = (int) (((uint64_t) i + salt) % (uint64_t) group.partners);
         if (mix(salt, (uint64_t) other, (uint64_t) me) % 2) {
             group.source[group.sources++] = other;
         }
