@@ -14,6 +14,7 @@ mpi() {
     for need in mpicc mpirun; do
         command -v $need >/dev/null || { skip "there is no $need, so no Open MPI to load the component"; return 0; }
     done
+    ! all || export CABLEWAY_TEST_WHOLE=1
     run_tests "package(cableway-ompi) and $WITHOUT_DEVICE"
 }
 

@@ -74,9 +74,11 @@ pub(crate) fn build(file: &str, source: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
     let built = scratch().join(file);
     let changed = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
-    // A program of several files has a folder of its name.
-    let folders = [source.parent().expect("a folder").to_owned(), source.with_extension("")];
-    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    // Programs of several files share folders.
+    let folder = source.parent().expect("a folder");
+    let inner = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let folders = inner.filter(|path| path.is_dir()).chain([folder.to_owned()]);
+    let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let newest = files.filter_map(|entry| changed(&entry.path())).max();
     if changed(&built) < newest {
         std::fs::create_dir_all(built.parent().expect("a folder")).expect("cargo's folder for tests can be written");

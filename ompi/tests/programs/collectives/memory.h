@@ -17,7 +17,7 @@ static struct {
 } test;
 
 /* Each rank uses its own device, if there are enough. */
-static void set_up(int argc, char **argv, int threads)
+static inline void set_up(int argc, char **argv, int threads)
 {
     int provided, devices = 0, device;
     MPI_Init_thread(&argc, &argv, threads, &provided);
@@ -38,7 +38,7 @@ static void set_up(int argc, char **argv, int threads)
 }
 
 /* Rank 0 prints the number of checks that ran in all processes. */
-static void tear_down(void)
+static inline void tear_down(void)
 {
     long all = 0;
     MPI_Reduce(&test.checks, &all, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
@@ -49,13 +49,13 @@ static void tear_down(void)
     MPI_Finalize();
 }
 
-static void count_check(void)
+static inline void count_check(void)
 {
     __atomic_fetch_add(&test.checks, 1, __ATOMIC_RELAXED);
 }
 
 /* A well mixed function of its arguments (the finalizer of splitmix64). */
-static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
+static inline uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
 {
     uint64_t x = a * 0x9e3779b97f4a7c15 + b * 0xd1b54a32d192ed03 + c * 0x8cb92ba72f3d8dd7 + 0x632be59bd9b4e019;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -73,7 +73,7 @@ struct memory {
 };
 
 /* Provides memory for so many bytes, and fills the images with a value. */
-static void memory_use(struct memory *memory, bool on_device, size_t shift, size_t bytes, int gap)
+static inline void memory_use(struct memory *memory, bool on_device, size_t shift, size_t bytes, int gap)
 {
     size_t whole = bytes + shift + 2 * GUARD;
     memory->on_device = on_device;
@@ -96,7 +96,7 @@ static void memory_use(struct memory *memory, bool on_device, size_t shift, size
     memset(memory->want, gap, whole);
 }
 
-static void memory_discard(struct memory *memory)
+static inline void memory_discard(struct memory *memory)
 {
     if (0 != memory->capacity) {
         free(memory->host), free(memory->before), free(memory->want), free(memory->got);
@@ -105,24 +105,24 @@ static void memory_discard(struct memory *memory)
     memset(memory, 0, sizeof *memory);
 }
 
-static void *memory_at(const struct memory *memory)
+static inline void *memory_at(const struct memory *memory)
 {
     char *start = memory->on_device ? (char *) (uintptr_t) memory->device : (char *) memory->host;
     return start + GUARD + memory->shift;
 }
 
 /* The data in an image. */
-static unsigned char *data(const struct memory *memory, unsigned char *image)
+static inline unsigned char *data(const struct memory *memory, unsigned char *image)
 {
     return image + GUARD + memory->shift;
 }
 
-static size_t memory_whole(const struct memory *memory)
+static inline size_t memory_whole(const struct memory *memory)
 {
     return memory->bytes + memory->shift + 2 * GUARD;
 }
 
-static void memory_put(struct memory *memory)
+static inline void memory_put(struct memory *memory)
 {
     size_t whole = memory_whole(memory);
     if (memory->on_device) {
@@ -134,7 +134,7 @@ static void memory_put(struct memory *memory)
     }
 }
 
-static void memory_get(struct memory *memory)
+static inline void memory_get(struct memory *memory)
 {
     if (memory->on_device) {
         CHECK_EQUAL(cuda.to_host(memory->got, memory->device, memory_whole(memory)), 0);
@@ -144,7 +144,7 @@ static void memory_get(struct memory *memory)
 }
 
 /* Returns the position of the first byte that is not what it must be, or -1. Guards have positions, too. */
-static long memory_differs(const struct memory *memory)
+static inline long memory_differs(const struct memory *memory)
 {
     size_t whole = memory_whole(memory);
     if (0 == memcmp(memory->got, memory->want, whole)) {

@@ -1,0 +1,140 @@
+//! Collectives on host and device memory, each result compared with what the program computes itself.
+//!
+//! By default the programs draw a part of all shapes. `CABLEWAY_TEST_WHOLE=1` runs all of them, which takes minutes.
+
+mod support;
+
+use std::time::Duration;
+
+/// The time limit of a run of all shapes. Only a hang takes so long.
+const LIMIT: Duration = Duration::from_secs(840);
+
+fn whole() -> bool {
+    std::env::var_os("CABLEWAY_TEST_WHOLE").is_some_and(|value| value == "1")
+}
+
+/// Runs a program with a driver. Returns what it printed.
+fn run(ranks: u64, name: &str, arguments: &[String]) -> String {
+    let mut command = support::mpirun(u32::try_from(ranks).expect("a few ranks"));
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::program(name)).args(arguments);
+    let run = support::finish_within(&mut command, LIMIT).assert_success();
+    assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+    run.stdout
+}
+
+/// Returns the number behind these words.
+fn number(said: &str, words: &str) -> u64 {
+    let line = said.lines().find_map(|line| line.strip_prefix(words)?.strip_prefix(": "));
+    line.and_then(|line| line.trim().parse().ok()).unwrap_or_else(|| panic!("no '{words}' in:\n{said}"))
+}
+
+/// Checks that no case was left out.
+fn assert_checked(said: &str, at_least: u64) {
+    let checks = number(said, "checks");
+    assert!(checks >= at_least, "{checks} checks, not {at_least}:\n{said}");
+    println!("{checks} checks");
+}
+
+fn sample_or_whole(drawings: u64) -> Vec<String> {
+    if whole() { vec!["whole".to_owned()] } else { vec!["sample".to_owned(), drawings.to_string()] }
+}
+
+/// Types that every supported Open MPI has, multiplied by the operations of each.
+const TYPES_WITH_OPERATIONS: u64 = 320;
+
+fn reductions(ranks: u64) {
+    let drawings = if ranks == 3 { 8 } else { 2 };
+    let said = run(ranks, "reductions", &sample_or_whole(drawings));
+    let types = number(&said, "types with operations");
+    assert!(types >= TYPES_WITH_OPERATIONS, "{said}");
+    // Six collectives and MPI_Reduce_local: for each alignment, placement and count; all but the last in place or not;
+    // one from every root. Then as many drawn ones as there are combinations of forms and placements.
+    let whole_shapes = 2 * 3 * 8 * (2 * (5 + ranks) + 1) + 7 * 18;
+    let shapes = if whole() { whole_shapes } else { 7 * drawings };
+    assert_checked(&said, ranks * types * shapes);
+}
+
+fn movement(ranks: u64) {
+    let drawings = if ranks == 3 { 8 } else { 3 };
+    let said = run(ranks, "movement", &sample_or_whole(drawings));
+    // Ten collectives, half of them with a root, and five among neighbours. One of the former, and the latter, are never
+    // in place. For each alignment, count and placement: blocking, non-blocking, and persistent, which is started
+    // three times. Then drawn ones, and rounds of eight operations beside eight messages.
+    let calls = 2 * 5 + (2 * 4 + 1) * ranks + 5;
+    let (shapes, drawn, rounds) = if whole() { (calls * 2 * 5 * 6 * 5, 50, 200) } else { (0, drawings, 4 * drawings) };
+    assert_checked(&said, ranks * (6 * (shapes + 15 * drawn) + rounds * 16));
+}
+
+fn groups(ranks: u64) {
+    let drawings = if whole() { 100 } else { 10 };
+    let said = run(ranks, "groups", &[drawings.to_string()]);
+    // All calls in two communicators of one process, and fourteen between each pair of groups.
+    assert_checked(&said, ranks * drawings * (2 * 22 + (ranks - 1) * 2 * 14));
+}
+
+/// Some steps make another communicator instead of an operation.
+fn random_with(ranks: u64, threads: u64) {
+    let (count, seeds) = if whole() { (20_000, 3) } else { (700, 1) };
+    for seed in 1..=seeds {
+        let said = run(ranks, "random_collectives", &[count, seed, threads].map(|number| number.to_string()));
+        assert_checked(&said, ranks * threads * count * 17 / 20);
+    }
+}
+
+fn random_collectives(ranks: u64) {
+    random_with(ranks, 1);
+}
+
+fn random_collectives_of_two_threads(ranks: u64) {
+    random_with(ranks, 2);
+}
+
+/// Makes a test for each number of processes.
+macro_rules! for_several_ranks {
+    ($($function:ident),*) => {
+        $(mod $function {
+            #[test]
+            fn in_one_process() {
+                super::$function(1);
+            }
+
+            #[test]
+            fn among_two_processes() {
+                super::$function(2);
+            }
+
+            #[test]
+            fn among_three_processes() {
+                super::$function(3);
+            }
+
+            #[test]
+            fn among_four_processes() {
+                super::$function(4);
+            }
+
+            #[test]
+            fn among_five_processes() {
+                super::$function(5);
+            }
+        })*
+    };
+}
+
+for_several_ranks!(reductions, movement, groups, random_collectives, random_collectives_of_two_threads);
+
+/// `mpirun` ends a job if a rank dies, unless it is configured otherwise.
+#[test]
+fn a_collective_with_a_killed_rank_fails() {
+    for how in ["operation", "started"] {
+        let mut command = support::mpirun(3);
+        command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg("--enable-recovery");
+        let program = support::program("killed_in_collective");
+        // mpirun loses the last lines of processes that end beside one that died.
+        let (run, said) = support::run_apart(&mut command, 3, &program, &[how]);
+        for rank in [0, 2] {
+            assert!(said[rank].contains("failed with an error"), "{how}, rank {rank}: {run:?} {said:?}");
+        }
+        assert!(!said[1].contains("does not hold"), "{how}: {run:?} {said:?}");
+    }
+}
