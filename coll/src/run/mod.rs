@@ -78,6 +78,7 @@ impl Group {
         let shared = &self.collectives;
         let me = Me { rank: self.communicator.rank(), size: self.communicator.group().len() as u32 };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        shared.engine.count_collective();
         let device_limit = shared.device_limit;
         let mut placing = Placing { devices: &shared.devices, device_limit, on_devices: true };
         let (mut plan, mut working) = build(call, me, &shared.choice, &placing)?;
