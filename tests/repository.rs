@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cableway-btl-openib", &["cableway-btl", "cableway-common-cuda", "cableway-base"]),
     // The contract, never a concrete transport.
     ("cableway-pml", &["cableway-btl", "cableway-datatype", "cableway-common-cuda", "cableway-base"]),
+    ("cableway-coll", &["cableway-pml", "cableway-datatype", "cableway-common-cuda", "cableway-base"]),
     // Opens the transports for both hosts of the engine.
     (
         "cableway-transports",
@@ -58,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-common-cuda",
             "cableway-datatype",
             "cableway-btl",
+            "cableway-coll",
             "cableway-pml",
             "cableway-transports",
             "cableway-ompi-intercept",
