@@ -220,7 +220,7 @@ fn collectives_run_on_the_devices() {
     let names: Vec<String> = calls.iter().map(|call| call.name.to_owned()).collect();
     let mut command = support::mpirun(2);
     // The ranks need not agree first.
-    command.args(["-x", "CABLEWAY_TEST_INTERNAL=1", "-x", "CABLEWAY_COLL_ALWAYS=yes"]);
+    command.args(["--mca", "pml_cableway_coll_performer", "cableway"]);
     let Walked { passed, staged } = walk(command.arg(support::program("calls")), "devices", &names);
     for name in &names {
         assert!(passed.contains(name), "{name} did not run");

@@ -215,6 +215,18 @@ choices! {
 }
 
 choices! {
+    /// Selects who performs an MPI program's collectives.
+    Performer = "auto|mpi|cableway" {
+        /// Cableway, once a rank of the communicator has passed device memory
+        Auto = "auto",
+        /// the MPI's own modules
+        Mpi = "mpi",
+        /// Cableway, also on host memory
+        Cableway = "cableway",
+    }
+}
+
+choices! {
     /// Selects the algorithm of an allreduce.
     Allreduce = "auto|recursive_doubling|direct|ring|rabenseifner" {
         /// the fastest for the number of bytes and of ranks

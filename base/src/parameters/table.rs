@@ -183,6 +183,9 @@ parameters {
         "run a thread that moves messages while the program computes",
         "It overlaps large transfers with computation. It occupies a core while messages are in flight, and makes small messages slower.";
 
+    coll_performer: Performer = "auto",
+        "who performs an MPI program's collectives: auto, mpi (Open MPI's own modules, on host copies of device memory) or cableway",
+        "Set the same value on all ranks. auto changes a communicator to cableway once a rank has passed device memory. Use mpi to find out whether that causes a fault, and cableway to have it from the first call on.";
     coll_allreduce: Allreduce = "auto",
         "algorithm of reductions to all ranks: auto, recursive_doubling, direct, ring or rabenseifner",
         "Set the same value on all ranks. auto takes recursive_doubling for small data, direct for up to 16 ranks, and ring for more.";
@@ -315,7 +318,6 @@ internal {
     pml_host_trials: Count = "3", "messages of each size that try each way to move host data; 0 trusts the estimates";
     pml_offer_window: Size = "256K", "bytes of a rendezvous message that the receiver offers to the sender at a time";
     pml_offer_patience: Count = "100", "polls after which an unclaimed offer is withdrawn";
-    coll_always: Flag = "no", "perform every collective operation of an MPI program from the first on, also on host memory";
     coll_small: Size = "32K", "largest data of a collective operation that takes the fewest messages";
     coll_segment: Size = "4M", "largest segment of a collective operation's data";
     coll_device_limit: Size = "32K", "smallest data that a device reduces; the host reduces smaller data";

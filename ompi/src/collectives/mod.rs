@@ -9,6 +9,7 @@ mod running;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
+use cableway_base::parameters;
 use cableway_coll::{Agreement, Collectives, Element, Group, Performer, ReduceOperation};
 use cableway_pml::{Communicator, Engine};
 use parking_lot::Mutex;
@@ -44,9 +45,12 @@ unsafe extern "C" fn cableway_collectives_new(communicator: *const Communicator)
             Arc::increment_strong_count(communicator);
             Arc::from_raw(communicator)
         };
-        let always = state::parameters().is_ok_and(|parameters| parameters.coll_always);
         let size = on.group().len() as u32;
-        let agreement = if always { Agreement::reached() } else { Agreement::new(on.rank(), size) };
+        let agreement = match state::parameters().unwrap_or_default().coll_performer {
+            parameters::Performer::Auto => Agreement::new(on.rank(), size),
+            parameters::Performer::Cableway => Agreement::reached(),
+            parameters::Performer::Mpi => return std::ptr::null(),
+        };
         let agreement = Mutex::new(agreement);
         let members = Arc::new(Members { group: Group::new(shared.clone(), on.clone()), on, agreement });
         let mut all = ALL.lock();
