@@ -47,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             // For the verbs section of `cableway info`.
             "cableway-btl-openib",
             "cableway-pml",
+            "cableway-coll",
             "cableway-transports",
             // It starts programs, including Cableway's, but uses none of its packages.
             "cableway-compare",
@@ -61,6 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-btl",
             "cableway-coll",
             "cableway-pml",
+            "cableway-coll",
             "cableway-transports",
             "cableway-ompi-intercept",
         ],
@@ -118,6 +120,18 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["protocol"],
             &["tag"],
             &["lib.rs", "fuzzing.rs"],
+        ],
+    ),
+    (
+        "coll/src/lib.rs",
+        &[
+            &["error.rs", "call.rs"],
+            &["plan"],
+            &["choice.rs", "placing.rs", "build.rs"],
+            &["reduce"],
+            &["run"],
+            &["agreement.rs"],
+            &["lib.rs"],
         ],
     ),
 ];
