@@ -12,7 +12,8 @@ pub mod kind;
 mod table;
 
 pub use kind::{
-    Allreduce, CostSource, DefaultStreamOrder, DeviceProtocols, Families, GpuDirect, Kind, Performer, SingleCopy, parse_size,
+    Allreduce, CostSource, DefaultStreamOrder, DeviceProtocols, Families, GpuDirect, Kind, Performer, SingleCopy,
+    parse_size,
 };
 pub use table::Parameters;
 

@@ -2,8 +2,8 @@
 //! change it and what that costs. The internal settings follow, which only tests change.
 
 use super::kind::{
-    Allreduce, CostSource, Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, GpuDirect, Kind, SingleCopy,
-    Size, Text, Time,
+    Allreduce, CostSource, Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, GpuDirect, Kind, Performer,
+    SingleCopy, Size, Text, Time,
 };
 use super::{ParameterError, Row, Source};
 
