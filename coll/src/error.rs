@@ -56,6 +56,22 @@ pub enum Error {
         /// The number of elements.
         count: u64,
     },
+    /// A message is shorter or longer than expected.
+    #[error(
+        "rank {rank} sent {sent} bytes where {expected} are expected: the operation failed there, or the ranks' \
+         arguments do not fit together"
+    )]
+    OtherLength {
+        /// The sender.
+        rank: u32,
+        /// The length of its message.
+        sent: u64,
+        /// The length that this process expects.
+        expected: u64,
+    },
+    /// The program gave the operation up.
+    #[error("the program gave the operation up")]
+    GivenUp,
     /// No memory for data in transit.
     #[error("cannot allocate {bytes} bytes for data in transit")]
     NoMemory {

@@ -72,12 +72,11 @@ impl Group {
     /// what is received.
     ///
     /// # Errors
-    /// The arguments are invalid, or there is no memory for data in transit. The operation did not begin in this
-    /// process, and waits for ever in others that it would have exchanged messages with.
+    /// The arguments are invalid. The operation did not begin in this process, and others that it would have exchanged
+    /// messages with wait for it.
     pub unsafe fn start(&self, call: &Call<'_>) -> Result<Operation, Error> {
         let shared = &self.collectives;
         let me = Me { rank: self.communicator.rank(), size: self.communicator.group().len() as u32 };
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let device_limit = shared.device_limit;
         let mut placing = Placing { devices: &shared.devices, device_limit, on_devices: true };
         let (mut plan, mut working) = build(call, me, &shared.choice, &placing)?;
@@ -86,10 +85,12 @@ impl Group {
             Err(_) if !matches!(working, crate::placing::Working::Host) => {
                 placing.on_devices = false;
                 (plan, working) = build(call, me, &shared.choice, &placing)?;
-                Block::take(shared, &working, plan.scratch)?
+                Block::take(shared, &working, plan.scratch)
             }
-            taken => taken?,
+            taken => taken,
         };
+        // A call with wrong arguments does not count, so that the program can correct it.
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         Ok(Operation::new(
             shared.clone(),
             self.communicator.clone(),

@@ -26,6 +26,7 @@ pub struct Operation {
     /// The number of predecessors that each step waits for.
     waiting: Vec<u32>,
     ready: VecDeque<StepId>,
+    ended: Vec<bool>,
     /// The steps that have not ended.
     left: usize,
     state: State,
@@ -42,7 +43,7 @@ enum State {
     /// Waits for scratch memory.
     New,
     Running(Site),
-    /// A step has failed. Those under way must end.
+    /// A step has failed. Messages under way, and those without data that take the place of others, must end.
     Failing(Error),
     Ended(Result<(), Error>),
 }
@@ -53,14 +54,23 @@ impl Operation {
         on: Arc<Communicator>,
         first_tag: i32,
         (plan, working): (Plan, Working),
-        scratch: Block,
+        scratch: Result<Block, Error>,
     ) -> Operation {
+        let (scratch, failure) = match scratch {
+            Ok(scratch) => (scratch, None),
+            Err(error) => (Block::None, Some(error)),
+        };
         let waiting: Vec<u32> = plan.steps.iter().map(|step| step.predecessors).collect();
         let ready = (0..).zip(&waiting).filter(|step| *step.1 == 0).map(|step| step.0).collect();
         let left = waiting.len();
+        let ended = vec![false; left];
         let resources = ManuallyDrop::new(Resources { plan, scratch, active: Vec::new() });
         let state = if left == 0 { State::Ended(Ok(())) } else { State::New };
-        Operation { shared, on, first_tag, working, resources, waiting, ready, left, state }
+        let mut operation = Operation { shared, on, first_tag, working, resources, waiting, ready, ended, left, state };
+        if let Some(error) = failure {
+            operation.fail(error);
+        }
+        operation
     }
 
     /// Makes progress. Returns whether the operation has finished in this process: its memory belongs to the program
@@ -68,12 +78,12 @@ impl Operation {
     ///
     /// # Errors
     /// A message failed, for example because a process died, or a device refused. The content of the output is
-    /// undefined. Messages that other processes do not receive may still read the input.
+    /// undefined. Processes that need data of this one get an error, too. Nobody uses the memory any more.
     pub fn poll(&mut self) -> Result<bool, Error> {
         if matches!(self.state, State::New)
             && let Err(error) = self.begin()
         {
-            self.state = State::Ended(Err(error));
+            self.fail(error);
         }
         if let State::Running(_) = self.state
             && let Err(error) = self.advance()
@@ -97,8 +107,18 @@ impl Operation {
         self.block();
         match std::mem::replace(&mut self.state, State::Ended(Ok(()))) {
             State::Ended(result) => result,
-            _ => Ok(()),
+            // Only in a forked child does it stop to wait.
+            _ => Err(cableway_pml::Error::Forked.into()),
         }
+    }
+
+    /// Makes the operation fail in all processes. It ends when [`poll`](Self::poll) says so, without a wait for messages
+    /// that other processes have not begun to send.
+    pub fn give_up(&mut self) {
+        if matches!(self.state, State::New | State::Running(_)) {
+            self.fail(Error::GivenUp);
+        }
+        self.resources.active.iter().for_each(|active| active.cancel(&self.shared.engine));
     }
 
     /// Returns the engine that moves the messages.
@@ -136,7 +156,12 @@ impl Operation {
             while let Some(id) = self.ready.pop_front() {
                 let last = active.len();
                 active.push(Active::new(id));
-                site.start(&self.shared, &self.on, plan, &mut active[last])?;
+                if let Err(error) = site.start(&self.shared, &self.on, plan, &mut active[last]) {
+                    if !active[last].has_messages() {
+                        active.pop();
+                    }
+                    return Err(error);
+                }
             }
             let before = self.left;
             let mut at = 0;
@@ -147,6 +172,7 @@ impl Operation {
                 }
                 let ended = active.swap_remove(at).step;
                 self.left -= 1;
+                self.ended[ended as usize] = true;
                 for &next in &plan.steps[ended as usize].successors {
                     self.waiting[next as usize] -= 1;
                     if self.waiting[next as usize] == 0 {
@@ -169,18 +195,30 @@ impl Operation {
         Ok(self.shared.engine.check_members(&self.on)?)
     }
 
+    /// Begins to end the operation. Other processes still send what they owe to this one, and wait for its messages. Each
+    /// gets one without data for each that it has not got, so that it fails as well and no message is left over.
     fn fail(&mut self, error: Error) {
-        for active in &self.resources.active {
-            active.cancel(&self.shared.engine);
+        // One that was told of a failure names the process that died, if it knows.
+        let error = match error {
+            Error::OtherLength { .. } => self.check_members().err().unwrap_or(error),
+            error => error,
+        };
+        let Resources { plan, active, .. } = &mut *self.resources;
+        let started = |id: StepId| active.iter().any(|active| active.step == id);
+        let open: Vec<StepId> =
+            (0..).zip(&self.ended).filter(|&(id, ended)| !ended && !started(id)).map(|step| step.0).collect();
+        for id in open {
+            let work = &plan.steps[id as usize].work;
+            active.extend(Active::exchange_nothing(&self.shared, &self.on, self.first_tag, (id, work)));
         }
         self.state = State::Failing(error);
     }
 
-    /// Ends the operation after a failure, once no peer writes to its memory.
+    /// Ends the operation after a failure, once nobody uses its memory.
     fn wind_up(&mut self) {
         // Their own failures add nothing to the first one.
-        self.resources.active.retain_mut(|active| matches!(active.poll(), Ok(false)));
-        if self.resources.active.iter().all(Active::may_be_left)
+        self.resources.active.retain_mut(|active| !active.is_over());
+        if self.resources.active.is_empty()
             && let State::Failing(error) = std::mem::replace(&mut self.state, State::Ended(Ok(())))
         {
             self.state = State::Ended(Err(error));
@@ -198,7 +236,7 @@ impl Drop for Operation {
         if resources.active.is_empty() {
             resources.scratch.give_back(&self.shared);
         } else {
-            // After a failure, a peer may never receive what was sent to it. Its transfer reads the memory for ever.
+            // In a forked child they never end.
             std::mem::forget(resources);
         }
     }

@@ -28,7 +28,8 @@ pub(super) struct Active {
 
 struct Message {
     request: Box<Request>,
-    is_receive: bool,
+    /// Of a receive, its sender and the length of its message.
+    expected: Option<(u32, u64)>,
 }
 
 impl Active {
@@ -41,31 +42,65 @@ impl Active {
         if let Some(reduction) = &mut self.reduction {
             return Ok(reduction.poll()?);
         }
-        if !self.messages.iter().all(|message| message.request.is_complete()) {
+        if !self.has_ended() {
             return Ok(false);
         }
         for message in &self.messages {
-            message.request.result()?;
+            let status = message.request.result()?;
+            if let Some((rank, expected)) = message.expected.filter(|&(_, expected)| expected != status.len) {
+                return Err(Error::OtherLength { rank, sent: status.len, expected });
+            }
         }
         Ok(true)
+    }
+
+    /// Checks whether all messages of the step have ended, well or not.
+    fn has_ended(&self) -> bool {
+        self.messages.iter().all(|message| message.request.is_complete())
+    }
+
+    pub(super) fn has_messages(&self) -> bool {
+        !self.messages.is_empty()
     }
 
     pub(super) fn is_reduction(&self) -> bool {
         self.reduction.is_some()
     }
 
+    /// After a failure, checks whether nobody uses memory for this step any more.
+    pub(super) fn is_over(&mut self) -> bool {
+        match &mut self.reduction {
+            Some(reduction) => !matches!(reduction.poll(), Ok(false)),
+            None => self.has_ended(),
+        }
+    }
+
     /// Cancels receives that no message has matched.
     pub(super) fn cancel(&self, engine: &Engine) {
-        for message in self.messages.iter().filter(|message| message.is_receive) {
+        for message in self.messages.iter().filter(|message| message.expected.is_some()) {
             // SAFETY: the request was started on this engine, and is valid.
             unsafe { engine.cancel(&raw const *message.request) };
         }
     }
 
-    /// Checks whether, after a failure, nothing writes to memory for this step any more.
-    pub(super) fn may_be_left(&self) -> bool {
-        self.reduction.is_none()
-            && self.messages.iter().all(|message| !message.is_receive || message.request.is_complete())
+    /// Exchanges a message without data in place of that of a step that will not be executed. So no other process waits
+    /// for it for ever, and those that receive from this one learn of the failure.
+    pub(super) fn exchange_nothing(
+        shared: &Collectives,
+        on: &Communicator,
+        first_tag: i32,
+        (step, work): (StepId, &Work),
+    ) -> Option<Active> {
+        let mut active = Active::new(step);
+        let messages = &mut active.messages;
+        let site = Site { scratch: 0, working: Working::Host, first_tag };
+        // An error here means that the other process is gone.
+        let _ = match work {
+            Work::Send { to, message, .. } => site.send(shared, on, (*to, *message), Buffer::EMPTY, messages),
+            Work::Receive { from, message, .. } => site.receive(shared, on, (*from, *message), Buffer::EMPTY, messages),
+            Work::Copy { .. } | Work::Reduce { .. } => Ok(()),
+        };
+        (!active.messages.is_empty()).then_some(active)
     }
 }
 
@@ -120,7 +155,7 @@ impl Site {
         let outcome =
             unsafe { shared.engine.isend(on, to as i32, tag, buffer, &SendMode::Standard, &raw const *request) }?;
         if outcome == Outcome::Started {
-            messages.push(Message { request, is_receive: false });
+            messages.push(Message { request, expected: None });
         }
         Ok(())
     }
@@ -137,7 +172,7 @@ impl Site {
         let tag = tags::of_message(self.first_tag, message);
         // SAFETY: as for sends.
         unsafe { shared.engine.irecv(on, from as i32, tag, buffer, &raw const *request) }?;
-        messages.push(Message { request, is_receive: true });
+        messages.push(Message { request, expected: Some((from, buffer.len())) });
         Ok(())
     }
 
