@@ -43,6 +43,21 @@ impl<'l> Buffer<'l> {
         Buffer { address: address.cast_mut(), count, layout: Some(layout) }
     }
 
+    /// Returns the address from which the layout's offsets count.
+    pub fn address(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Returns the number of elements, or of bytes without a layout.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns the layout of an element, or `None` for plain bytes.
+    pub fn layout(&self) -> Option<&'l Layout> {
+        self.layout
+    }
+
     /// Returns the packed length in bytes. If it does not fit in 64 bits, returns the maximum, which no operation
     /// accepts.
     #[inline]
@@ -84,7 +99,7 @@ impl<'l> Buffer<'l> {
         }
     }
 
-    fn layout(&self) -> &'l Layout {
+    fn layout_or_bytes(&self) -> &'l Layout {
         self.layout.unwrap_or_else(|| &BYTE)
     }
 
@@ -98,7 +113,7 @@ impl<'l> Buffer<'l> {
     pub(crate) fn classify(&self, devices: &Devices) -> Location {
         match self.contiguous() {
             Some((address, len)) => devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)),
-            None => self.layout().classify(self.address, self.count, devices),
+            None => self.layout_or_bytes().classify(self.address, self.count, devices),
         }
     }
 
@@ -107,7 +122,7 @@ impl<'l> Buffer<'l> {
     #[inline]
     pub(crate) unsafe fn convertor_to_send(&self, location: Location, devices: &Devices) -> Convertor {
         // SAFETY: the caller's promise; the location is that of this buffer.
-        unsafe { Convertor::for_send(self.layout(), self.address, self.count, location, devices) }
+        unsafe { Convertor::for_send(self.layout_or_bytes(), self.address, self.count, location, devices) }
     }
 
     /// # Safety
@@ -116,7 +131,7 @@ impl<'l> Buffer<'l> {
     #[inline]
     pub(crate) unsafe fn convertor_to_receive(&self, location: Location, devices: &Devices) -> Convertor {
         // SAFETY: the caller's promise; the location is that of this buffer.
-        unsafe { Convertor::for_receive(self.layout(), self.address, self.count, location, devices) }
+        unsafe { Convertor::for_receive(self.layout_or_bytes(), self.address, self.count, location, devices) }
     }
 }
 

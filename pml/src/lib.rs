@@ -27,4 +27,4 @@ pub use buffer::Buffer;
 pub use error::{Abort, Error};
 pub use protocol::{Explained, Form, Side, explain};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
-pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode};
+pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode, Task};

@@ -8,6 +8,7 @@ use cableway_base::{Counters, Rank};
 use cableway_common_cuda::Devices;
 
 use super::registry::Registry;
+use super::tasks::Tasks;
 use crate::core::{Config, Core};
 use crate::error::Error;
 use crate::protocol::{Protocols, Slot};
@@ -27,6 +28,7 @@ pub struct Engine {
     pub(crate) me: Weak<Engine>,
     /// The number of notices that have arrived.
     notices: AtomicU64,
+    pub(super) tasks: Tasks,
 }
 
 impl Engine {
@@ -57,7 +59,13 @@ impl Engine {
     fn with_locking(config: Config, locking: Locking) -> Result<Arc<Self>, Error> {
         let protocols = Protocols::new(config, locking)?;
         let registry = Shared::new(locking, Registry::default());
-        Ok(Arc::new_cyclic(|me| Engine { protocols, registry, me: me.clone(), notices: AtomicU64::new(0) }))
+        Ok(Arc::new_cyclic(|me| Engine {
+            protocols,
+            registry,
+            me: me.clone(),
+            notices: AtomicU64::new(0),
+            tasks: Tasks::default(),
+        }))
     }
 
     #[inline(always)]

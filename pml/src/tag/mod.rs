@@ -19,6 +19,7 @@ mod registry;
 mod request;
 mod send;
 mod start_send;
+mod tasks;
 mod wait;
 
 pub use attached::AttachedBuffer;
@@ -28,3 +29,4 @@ pub use probe::Message;
 pub use request::{Hook, Request};
 pub use send::SendMode;
 pub use start_send::FastPath;
+pub use tasks::Task;

@@ -101,7 +101,8 @@ impl Engine {
     /// Makes progress without blocking. Returns how many events there were.
     #[inline]
     pub fn progress(&self) -> usize {
-        core::turn(self)
+        let events = core::turn(self);
+        if self.tasks.is_empty() || self.is_forked() { events } else { events + self.tasks.poll() }
     }
 
     /// Flushes earlier sends, then tells peers that this process ends in good order. Waits at most `limit`, and returns
