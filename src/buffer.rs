@@ -33,6 +33,11 @@ pub(crate) mod sealed {
     /// The buffer's memory stays readable and unchanged for as long as `self` is borrowed.
     pub unsafe trait Readable {
         fn readable(&self) -> Buffer<'_>;
+
+        /// Returns the bytes of what counts of parts count, unless the buffer has a layout.
+        fn unit(&self) -> u64 {
+            1
+        }
     }
 
     /// # Safety
@@ -40,6 +45,11 @@ pub(crate) mod sealed {
     /// bytes may be stored there.
     pub unsafe trait Writable {
         fn writable(&mut self) -> Buffer<'_>;
+
+        /// As that of [`Readable`].
+        fn unit(&self) -> u64 {
+            1
+        }
     }
 }
 
@@ -50,12 +60,20 @@ unsafe impl<T: Data> Readable for [T] {
     fn readable(&self) -> Buffer<'_> {
         Buffer::bytes(self.as_ptr().cast(), size_of_val(self) as u64)
     }
+
+    fn unit(&self) -> u64 {
+        size_of::<T>() as u64
+    }
 }
 
 // SAFETY: an exclusive borrow of data for which any bytes are a valid value.
 unsafe impl<T: Data> Writable for [T] {
     fn writable(&mut self) -> Buffer<'_> {
         Buffer::bytes(self.as_mut_ptr().cast(), size_of_val(self) as u64)
+    }
+
+    fn unit(&self) -> u64 {
+        size_of::<T>() as u64
     }
 }
 
@@ -64,12 +82,20 @@ unsafe impl<T: Data, const N: usize> Readable for [T; N] {
     fn readable(&self) -> Buffer<'_> {
         self.as_slice().readable()
     }
+
+    fn unit(&self) -> u64 {
+        size_of::<T>() as u64
+    }
 }
 
 // SAFETY: as the slice.
 unsafe impl<T: Data, const N: usize> Writable for [T; N] {
     fn writable(&mut self) -> Buffer<'_> {
         self.as_mut_slice().writable()
+    }
+
+    fn unit(&self) -> u64 {
+        size_of::<T>() as u64
     }
 }
 
@@ -78,12 +104,20 @@ unsafe impl<T: Data> Readable for Vec<T> {
     fn readable(&self) -> Buffer<'_> {
         self.as_slice().readable()
     }
+
+    fn unit(&self) -> u64 {
+        size_of::<T>() as u64
+    }
 }
 
 // SAFETY: as the slice.
 unsafe impl<T: Data> Writable for Vec<T> {
     fn writable(&mut self) -> Buffer<'_> {
         self.as_mut_slice().writable()
+    }
+
+    fn unit(&self) -> u64 {
+        size_of::<T>() as u64
     }
 }
 

@@ -39,6 +39,22 @@ pub enum ErrorKind {
         /// Why it failed.
         source: cableway_pml::Error,
     },
+    /// A collective operation failed.
+    #[error("{operation}: {source}")]
+    Collective {
+        /// The operation.
+        operation: Collective,
+        /// Why it failed.
+        source: cableway_coll::Error,
+    },
+    /// The arguments of a collective operation do not fit together. Nothing was sent.
+    #[error("{operation}: {reason}")]
+    BadCollective {
+        /// The operation.
+        operation: Collective,
+        /// What does not fit.
+        reason: String,
+    },
     /// A call of the device driver failed.
     #[error(transparent)]
     Device(#[from] cableway_common_cuda::DeviceError),
@@ -80,7 +96,9 @@ impl Error {
     /// Returns the engine's error, if the engine caused this one.
     pub fn engine_error(&self) -> Option<&cableway_pml::Error> {
         match self.kind() {
-            ErrorKind::Engine(source) | ErrorKind::Message { source, .. } => Some(source),
+            ErrorKind::Engine(source)
+            | ErrorKind::Message { source, .. }
+            | ErrorKind::Collective { source: cableway_coll::Error::Message(source), .. } => Some(source),
             _ => None,
         }
     }
@@ -116,6 +134,39 @@ impl fmt::Display for Operation {
             Some(tag) => write!(f, ", tag {tag}"),
             None => f.write_str(", any tag"),
         }
+    }
+}
+
+/// The collective operation that an error is about, as this process called it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Collective {
+    /// The name of the method, for example `allreduce`.
+    pub name: &'static str,
+    /// The root, if the operation has one.
+    pub root: Option<Rank>,
+    /// The length in bytes of this process's buffer.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.name, self.bytes)?;
+        self.root.map_or(Ok(()), |root| write!(f, ", root {root}"))
+    }
+}
+
+impl Collective {
+    /// Makes the error of this operation.
+    #[cold]
+    pub(crate) fn failed(self, source: cableway_coll::Error) -> Error {
+        ErrorKind::Collective { operation: self, source }.into()
+    }
+
+    /// Makes the error of arguments that do not fit.
+    #[cold]
+    pub(crate) fn refused(self, reason: String) -> Error {
+        ErrorKind::BadCollective { operation: self, reason }.into()
     }
 }
 

@@ -18,7 +18,7 @@ thread_local! {
 const KEPT: usize = 256;
 
 /// Time that a panicking thread waits for transfers from and to memory that its unwinding would free.
-const PANIC_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const PANIC_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A request and its engine. Dropping an active request waits until the engine no longer uses the request's memory and
 /// buffers.

@@ -1,4 +1,4 @@
-//! GPU-aware point-to-point messaging between processes, in the architecture of Open MPI.
+//! GPU-aware messaging between processes, in the architecture of Open MPI.
 //!
 //! # Quick start
 //!
@@ -34,6 +34,28 @@
 //!
 //! Nonblocking operations are started in a [`Scope`]. The scope borrows their buffers until they complete.
 //!
+//! # Collectives
+//!
+//! A [`Communicator`] has MPI's collective operations, on the same buffers. Memory may be on the host in some ranks and on
+//! devices in others. Counts of parts ([`Parts`]) count a slice's values, device memory's bytes, or elements of a
+//! datatype. Reductions take slices of a [`Reducible`] type, or other memory as [`Elements`] of such a type:
+//!
+//! ```no_run
+//! use cableway::{BufferKind, DeviceBuffer, DeviceIndex, ElementsMut, ReduceOperation, World};
+//!
+//! # fn main() -> Result<(), cableway::Error> {
+//! let world = World::init()?;
+//! let mut memory = DeviceBuffer::new(world.devices(), DeviceIndex(0), BufferKind::Device, 4 << 20)?;
+//! let mut gradients = ElementsMut::<f32>::new(&mut memory)?;
+//! world.communicator().allreduce_in_place(&mut gradients, ReduceOperation::Sum)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each member makes the same calls in the same order. Data that a rank sends has the length that the receiver expects.
+//! Wrong arguments are errors before anything is sent, where one rank can see that. If an operation fails in one rank,
+//! those that need its data get an error, too.
+//!
 //! # Order
 //!
 //! Two messages from one rank to another on one communicator, whose tags both match a receive, are received in the order
@@ -58,7 +80,9 @@
 
 mod attached;
 mod buffer;
+mod collective;
 mod communicator;
+mod elements;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -72,10 +96,12 @@ mod world;
 
 pub use attached::AttachedBuffer;
 pub use buffer::{Data, DeviceSlice, DeviceSliceMut, RawBuffer, RecvBuffer, SendBuffer, TypedSlice, TypedSliceMut};
+pub use collective::Parts;
 pub use communicator::{Communicator, Message};
-pub use error::{Error, ErrorKind, Operation};
+pub use elements::{Complex, Elements, ElementsMut, Located, RecvElements, Reducible, SendElements};
+pub use error::{Collective, Error, ErrorKind, Operation};
 pub use modex::{StartedBy, pmix_library};
-pub use scope::{Persistent, Request, Scope};
+pub use scope::{CollectiveRequest, Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
 pub use world::{World, WorldOptions};
 
@@ -86,6 +112,7 @@ pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::ModexError;
 #[cfg(feature = "openib")]
 pub use cableway_btl_openib::{DirectFacts as VerbsDirectFacts, Footprint as VerbsFootprint, PortFound as VerbsPort};
+pub use cableway_coll::{Element, Error as CollectiveError, ReduceOperation};
 pub use cableway_common_cuda::{
     BufferKind, CopyCost, CostOrigin, CostReport, DeviceBuffer, DeviceCosts, DeviceError, DeviceFacts, DeviceIndex,
     Devices, Facts, Known, LIBDIR_VARIABLE, Link, MemoryClass, PeerCosts, WritesSeen,
@@ -93,6 +120,7 @@ pub use cableway_common_cuda::{
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{Error as EngineError, Explained as Protocol, Form, Side};
 pub use cableway_transports::check as check_transports;
+pub use half::f16;
 
 /// Compiles the program of the README as a doctest.
 #[cfg(doctest)]

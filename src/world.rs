@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cableway_base::{Counters, Parameters, Rank, Source};
 use cableway_btl::Modex;
+use cableway_coll::Collectives;
 use cableway_common_cuda::Devices;
 use cableway_pml::{Config, Engine};
 use cableway_transports::Growth;
@@ -30,6 +31,7 @@ pub(crate) struct Inner {
     // Declared first, so that the thread ends before the engine is dropped.
     _progress_thread: Option<ProgressThread>,
     pub(crate) engine: Arc<Engine>,
+    pub(crate) collectives: Arc<Collectives>,
     pub(crate) modex: Arc<dyn Modex>,
     parameters: Arc<Parameters>,
     devices: Devices,
@@ -167,6 +169,7 @@ impl WorldOptions {
         let progress_thread = parameters.progress_thread.then(|| ProgressThread::start(&engine)).transpose()?;
         let inner = Arc::new(Inner {
             _progress_thread: progress_thread,
+            collectives: Collectives::new(engine.clone(), &parameters),
             engine,
             modex,
             parameters,
@@ -206,6 +209,7 @@ impl Drop for Inner {
         if self.engine.is_forked() {
             // A forked child must not close the resources of its parent, and the parent's threads do not exist here.
             std::mem::forget(self.engine.clone());
+            std::mem::forget(self.collectives.clone());
             std::mem::forget(self.modex.clone());
         } else if !self.finalize() {
             log::warn!("left the job before all sent messages were handed over: raise peer_timeout to wait longer");

@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cableway-btl-openib", &["cableway-btl", "cableway-common-cuda", "cableway-base"]),
     // The contract, never a concrete transport.
     ("cableway-pml", &["cableway-btl", "cableway-datatype", "cableway-common-cuda", "cableway-base"]),
+    ("cableway-coll", &["cableway-pml", "cableway-datatype", "cableway-common-cuda", "cableway-base"]),
     // Opens the transports for both hosts of the engine.
     (
         "cableway-transports",
@@ -46,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             // For the verbs section of `cableway info`.
             "cableway-btl-openib",
             "cableway-pml",
+            "cableway-coll",
             "cableway-transports",
             // It starts programs, including Cableway's, but uses none of its packages.
             "cableway-compare",
@@ -59,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-datatype",
             "cableway-btl",
             "cableway-pml",
+            "cableway-coll",
             "cableway-transports",
             "cableway-ompi-intercept",
         ],
@@ -116,6 +119,18 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["protocol"],
             &["tag"],
             &["lib.rs", "fuzzing.rs"],
+        ],
+    ),
+    (
+        "coll/src/lib.rs",
+        &[
+            &["error.rs", "call.rs"],
+            &["plan"],
+            &["choice.rs", "placing.rs", "build.rs"],
+            &["reduce"],
+            &["run"],
+            &["agreement.rs"],
+            &["lib.rs"],
         ],
     ),
 ];

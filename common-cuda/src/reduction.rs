@@ -139,7 +139,7 @@ impl Element {
     ];
 
     /// Returns the distance between two elements in bytes, gaps included.
-    pub fn size(self) -> usize {
+    pub const fn size(self) -> usize {
         match self {
             Self::I8 | Self::U8 => 1,
             Self::I16 | Self::U16 | Self::F16 => 2,

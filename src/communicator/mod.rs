@@ -1,14 +1,20 @@
 //! Communicators: a group of processes and a context for their messages.
 
 mod collective;
+mod exchange;
+mod movement;
 mod point_to_point;
+mod reduction;
+mod scan;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use cableway_base::Rank;
+use cableway_coll::Group;
 use cableway_pml::Engine;
 
+use crate::collective::{Member, Prepared};
 use crate::selector::raw_rank;
 use crate::world::{Inner, WORLD_CONTEXT};
 use crate::{Error, Protocol, Side};
@@ -27,6 +33,7 @@ pub struct Communicator {
 
 struct Shared {
     engine: Arc<cableway_pml::Communicator>,
+    collectives: Group,
     world: Arc<Inner>,
 }
 
@@ -39,7 +46,8 @@ impl Communicator {
     /// Creates a communicator of `group`, which holds ranks of the job; `rank` is this process's rank in the group.
     fn add(world: &Arc<Inner>, context: u32, group: Vec<Rank>, rank: Rank) -> Result<Self, Error> {
         let engine = world.engine.add_communicator(context, group, rank)?;
-        Ok(Communicator { shared: Arc::new(Shared { engine, world: world.clone() }) })
+        let collectives = Group::new(world.collectives.clone(), engine.clone());
+        Ok(Communicator { shared: Arc::new(Shared { engine, collectives, world: world.clone() }) })
     }
 
     /// Returns the rank of this process in the group, from 0 to `size() - 1`.
@@ -96,6 +104,27 @@ impl Communicator {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.shared.world.engine
+    }
+
+    /// Returns this process and the number of members, for collective operations.
+    pub(crate) fn member(&self) -> Member {
+        Member { rank: self.rank(), size: self.size() }
+    }
+
+    /// Begins a collective operation.
+    ///
+    /// # Safety
+    /// The buffers of the call stay borrowed until the operation has ended.
+    pub(crate) unsafe fn begin(&self, call: &Prepared<'_>) -> Result<cableway_coll::Operation, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.collectives.start(&call.call) }.map_err(|error| call.operation.failed(error))
+    }
+
+    /// Performs a collective operation whose buffers are borrowed for longer than this call.
+    fn perform(&self, call: Result<Prepared<'_>, Error>) -> Result<(), Error> {
+        let call = call?;
+        // SAFETY: the callers in this module borrow the buffers, and this waits.
+        unsafe { self.begin(&call) }?.wait().map_err(|error| call.operation.failed(error))
     }
 
     pub(crate) fn raw(&self) -> &Arc<cableway_pml::Communicator> {

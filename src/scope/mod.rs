@@ -4,6 +4,7 @@
 //! operation stays borrowed until then. The program can neither free nor access it while a peer, a device or another
 //! thread reads or writes it. Leaking a request does not end the borrow.
 
+mod collective;
 mod persistent;
 mod request;
 
@@ -14,12 +15,14 @@ use cableway_common_cuda::Location;
 use cableway_pml::{Buffer, FastPath, Outcome, SendMode};
 
 use crate::buffer::{RecvBuffer, SendBuffer};
+use crate::collective::RunningList;
 use crate::communicator::{Communicator, Message};
 use crate::error::Operation;
 use crate::in_flight::{InFlight, RequestList};
 use crate::selector::{Sender, Tag, raw_rank};
 use crate::{AttachedBuffer, Error};
 
+pub use collective::CollectiveRequest;
 pub use persistent::Persistent;
 pub use request::Request;
 
@@ -31,6 +34,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     communicator: &'env Communicator,
     /// Operations that were not complete at once.
     pending: RequestList<'env>,
+    /// Collective operations that nobody waited for.
+    collectives: RunningList<'env>,
     // Invariant: a shortened lifetime would allow buffers that do not live long enough.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -83,7 +88,8 @@ impl Communicator {
     pub fn scope<'env, R>(&'env self, work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
         // Its drop waits even if `work` panics, before buffers from outside can be freed.
         let pending = RequestList::new(self.engine());
-        let scope = Scope { communicator: self, pending, scope: PhantomData, env: PhantomData };
+        let collectives = RunningList::new(self.engine());
+        let scope = Scope { communicator: self, pending, collectives, scope: PhantomData, env: PhantomData };
         work(&scope)
     }
 }
