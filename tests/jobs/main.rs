@@ -2,6 +2,7 @@
 //! it can be copied to another machine together with `cableway`.
 
 mod cli;
+mod collectives;
 mod device;
 mod device_copy;
 mod device_costs;
@@ -30,6 +31,7 @@ fn main() -> std::process::ExitCode {
             &[
                 modex::ROLES,
                 library::ROLES,
+                collectives::ROLES,
                 device::ROLES,
                 device_copy::ROLES,
                 device_programs::ROLES,
@@ -48,6 +50,7 @@ fn main() -> std::process::ExitCode {
         modex::TESTS,
         cli::TESTS,
         library::TESTS,
+        collectives::TESTS,
         device::TESTS,
         device_copy::TESTS,
         device_costs::TESTS,

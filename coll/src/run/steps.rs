@@ -46,9 +46,13 @@ impl Active {
             return Ok(false);
         }
         for message in &self.messages {
-            let status = message.request.result()?;
-            if let Some((rank, expected)) = message.expected.filter(|&(_, expected)| expected != status.len) {
-                return Err(Error::OtherLength { rank, sent: status.len, expected });
+            let sent = match message.request.result() {
+                Ok(status) => status.len,
+                Err(cableway_pml::Error::Truncated { sent, .. }) => sent,
+                Err(error) => return Err(error.into()),
+            };
+            if let Some((rank, expected)) = message.expected.filter(|&(_, expected)| expected != sent) {
+                return Err(Error::OtherLength { rank, sent, expected });
             }
         }
         Ok(true)

@@ -1,0 +1,97 @@
+//! Ranks that die, leave or panic.
+
+use std::time::{Duration, Instant};
+
+use cableway::{Communicator, EngineError, ErrorKind, ReduceOperation, World};
+
+use super::{Outcome, expect};
+use crate::faults::{kill_myself, others_go_on, survived};
+use crate::support::SOON;
+
+const LARGE: usize = 1 << 17;
+
+type Operation = fn(&Communicator) -> Result<(), cableway::Error>;
+
+/// Operations of which every rank needs data of rank 1.
+const NEEDED: [(&str, Operation); 6] = [
+    ("allreduce", |on| on.allreduce_in_place(&mut vec![1_u64; LARGE], ReduceOperation::Sum)),
+    ("small allreduce", |on| on.allreduce_in_place(&mut [1_u64; 3], ReduceOperation::Sum)),
+    ("allgather", |on| on.allgather(&vec![1_u64; LARGE], &mut vec![0_u64; LARGE * 3])),
+    ("alltoall", |on| on.alltoall(&vec![1_u64; LARGE * 3], &mut vec![0_u64; LARGE * 3])),
+    ("broadcast", |on| on.broadcast(&mut vec![1_u64; LARGE], 1)),
+    ("scan in a scope", |on| {
+        let mut values = vec![1_u64; LARGE];
+        on.scope(|scope| scope.allreduce_in_place(&mut values, ReduceOperation::Max)?.wait())
+    }),
+];
+
+/// Rank 1 dies before its part of each operation, or within the first one.
+pub(super) fn dies(within: bool) -> Outcome {
+    let world = World::init()?;
+    let copies: Vec<_> = NEEDED.iter().map(|_| world.communicator().dup()).collect::<Result<_, _>>()?;
+    // Connect all ranks, and test that all is well.
+    world.communicator().allreduce_in_place(&mut vec![1_u64; LARGE], ReduceOperation::Sum)?;
+    if world.rank() == 1 {
+        if within {
+            let mut values = vec![1_u64; LARGE];
+            return copies[0].scope(|scope| {
+                let _under_way = scope.allreduce_in_place(&mut values, ReduceOperation::Sum)?;
+                kill_myself()
+            });
+        }
+        // The others wait by now or soon.
+        std::thread::sleep(Duration::from_millis(200));
+        return kill_myself();
+    }
+    for (index, ((name, operation), on)) in NEEDED.iter().zip(&copies).enumerate() {
+        let start = Instant::now();
+        let result = operation(on);
+        if start.elapsed() > SOON {
+            return Err(format!("{name} took {:?}", start.elapsed()).into());
+        }
+        let Err(error) = result else { return Err(format!("{name} worked without rank 1").into()) };
+        // The first one may be told by a rank that gave up.
+        let dead = matches!(error.engine_error(), Some(EngineError::PeerFailed { peer: 1, .. }));
+        let told = index == 0 && matches!(error.kind(), ErrorKind::Collective { .. });
+        if !dead && !told {
+            return Err(format!("{name}: {error}").into());
+        }
+    }
+    others_go_on(world.communicator())?;
+    survived()
+}
+
+/// Each rank leaves the job as soon as its part is done.
+pub(super) fn leave() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator();
+    let (me, size) = (on.rank(), u64::from(on.size()));
+    let mut values = vec![1_u64; LARGE];
+    on.allreduce_in_place(&mut values, ReduceOperation::Sum)?;
+    on.broadcast(&mut values, 0)?;
+    on.reduce_in_place(&mut values, ReduceOperation::Sum, on.size() - 1)?;
+    let expected = if u64::from(me) + 1 == size { size * size } else { size };
+    expect(values, vec![expected; LARGE])
+}
+
+/// A panic within a scope ends an operation that the others have not begun. They do not hang.
+pub(super) fn panics() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator().dup()?;
+    if on.rank() != 0 {
+        world.communicator().barrier()?;
+        // It may have got all data that it needs before.
+        let _ = on.allreduce_in_place(&mut [1_u64; 3], ReduceOperation::Sum);
+    } else {
+        let mut values = [1_u64; 3];
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            on.scope(|scope| {
+                let _under_way = scope.allreduce_in_place(&mut values, ReduceOperation::Sum);
+                panic!("this panic is part of the test");
+            })
+        }));
+        expect(panicked.is_err(), true)?;
+        world.communicator().barrier()?;
+    }
+    Ok(world.communicator().barrier()?)
+}

@@ -1,0 +1,93 @@
+//! Collective operations of the library.
+
+mod ends;
+mod mistakes;
+mod model;
+mod overlap;
+mod random;
+mod rooms;
+mod types;
+
+use std::error::Error;
+
+use crate::support::{Driver, Role, Test, finish, over, role_job, transports};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("collectives::every_operation_gives_the_results_of_a_model", || with_every_driver("collectives_in_turn", &[])),
+    ("collectives::random_sequences_give_the_results_of_a_model", || with_every_driver("collectives_at_random", &[])),
+    ("collectives::large_algorithms_give_the_results_of_a_model", || {
+        with_every_driver("collectives_at_random", &["coll_small=64", "coll_segment=512", "coll_device_limit=1"]);
+    }),
+    ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
+    ("collectives::threads_use_their_own_communicators", || with_every_driver("collectives_threads", &[])),
+    ("collectives::every_type_is_reduced", || with_every_driver("collectives_types", &[])),
+    ("collectives::errors_name_the_mistake", || {
+        for btl in transports() {
+            finish(&mut role_job(2, &options(&over(&btl)), "collectives_mistakes")).assert_success();
+        }
+    }),
+    ("collectives::a_rank_that_dies_ends_the_operation_of_all", || dies("collectives_dies")),
+    ("collectives::a_rank_that_dies_within_an_operation_ends_it", || dies("collectives_dies_within")),
+    ("collectives::an_operation_survives_ranks_that_leave", || every_size("collectives_leave", &[])),
+    ("collectives::a_panic_ends_operations_under_way", || every_size("collectives_panic", &[])),
+];
+
+pub(crate) const ROLES: &[Role] = &[
+    ("collectives_in_turn", random::in_turn),
+    ("collectives_at_random", random::at_random),
+    ("collectives_overlap", overlap::overlap),
+    ("collectives_threads", overlap::threads),
+    ("collectives_types", types::types),
+    ("collectives_mistakes", mistakes::mistakes),
+    ("collectives_dies", || ends::dies(false)),
+    ("collectives_dies_within", || ends::dies(true)),
+    ("collectives_leave", ends::leave),
+    ("collectives_panic", ends::panics),
+];
+
+/// A folder without a device driver.
+const NO_DRIVER: &str = "/nonexistent";
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn options(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
+}
+
+/// Runs jobs of 1 to 4 ranks, with host memory only and with device memory, too.
+fn with_every_driver(role: &str, sets: &[&str]) {
+    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    every_size(role, sets);
+    let sets: Vec<String> = sets.iter().flat_map(|set| ["--set", set]).map(str::to_owned).collect();
+    for btl in transports() {
+        for ranks in 1..=4 {
+            let all = [over(&btl), sets.clone(), vec!["--cuda-libdir".to_owned(), driver.clone()]].concat();
+            finish(&mut role_job(ranks, &options(&all), role)).assert_success();
+        }
+    }
+}
+
+/// Runs jobs of 1 to 4 ranks without a device driver.
+fn every_size(role: &str, sets: &[&str]) {
+    let sets: Vec<String> = sets.iter().flat_map(|set| ["--set", set]).map(str::to_owned).collect();
+    for btl in transports() {
+        for ranks in 1..=4 {
+            let all = [over(&btl), sets.clone()].concat();
+            finish(role_job(ranks, &options(&all), role).env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER)).assert_success();
+        }
+    }
+}
+
+/// Rank 1 dies. The others must hear of it.
+fn dies(role: &str) {
+    for btl in transports() {
+        let all = [vec!["--keep-going".to_owned()], over(&btl)].concat();
+        let finished = finish(&mut role_job(3, &options(&all), role));
+        let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
+        assert_eq!(survived, 2, "{btl}: {finished:#?}");
+    }
+}
+
+fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
+    if found == expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}").into()) }
+}
