@@ -59,6 +59,10 @@ counters! {
     ipc_mappings,
     /// uses of a peer's device allocation that was mapped already
     ipc_hits,
+    /// collective operations that Cableway performed
+    collectives,
+    /// calls that the host MPI performed on host copies of device memory
+    calls_on_host_copies,
     /// peers whose messages moved to another transport after a connection broke
     failovers,
     /// messages from peers that were refused as malformed

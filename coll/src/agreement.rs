@@ -104,6 +104,11 @@ impl Agreement {
         Agreement { rank, size, calls: 0, state, asked: false, leader, outbox: VecDeque::new() }
     }
 
+    /// Creates the state of members that use this crate from the first call on.
+    pub fn reached() -> Agreement {
+        Agreement::new(0, 1)
+    }
+
     /// Counts a call that every member makes, and says who performs it. If that is undecided, the call has not begun,
     /// and must be counted again.
     pub fn begin(&mut self) -> Performer {

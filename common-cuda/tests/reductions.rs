@@ -212,8 +212,9 @@ fn several_reductions_run_at_a_time() {
         unsafe { devices.reduce(&buffer.location(), Order::AfterDefaultStream, &reduction) }.unwrap().unwrap()
     };
     let mut runs: Vec<_> = (0..4).map(begin).collect();
-    // The last one is dropped unfinished: that waits for it.
-    drop(runs.pop());
+    // The last one is dropped unfinished, in another thread: that waits for it.
+    let last = runs.pop();
+    std::thread::scope(|scope| scope.spawn(|| drop(last)).join()).unwrap();
     for mut run in runs {
         while !run.poll().unwrap() {
             std::thread::yield_now();

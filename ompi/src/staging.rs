@@ -90,7 +90,12 @@ unsafe extern "C" fn cableway_staging_add(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_staging_fill(staging: *mut Staging) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { with(staging, |staging, engine| staging.fill(engine.devices(), pool(engine))) }
+    unsafe {
+        with(staging, |staging, engine| {
+            engine.count_call_on_host_copies();
+            staging.fill(engine.devices(), pool(engine))
+        })
+    }
 }
 
 /// # Safety

@@ -35,34 +35,61 @@ fn assert_checked(said: &str, at_least: u64) {
     println!("{checks} checks");
 }
 
-fn sample_or_whole(drawings: u64) -> Vec<String> {
-    if whole() { vec!["whole".to_owned()] } else { vec!["sample".to_owned(), drawings.to_string()] }
+/// The part of the shapes that a run verifies.
+#[derive(Clone, Copy)]
+enum Part {
+    Whole,
+    /// So many drawn shapes of each kind.
+    Drawn(u64),
+}
+
+impl Part {
+    /// More than three processes take too long for all shapes.
+    fn new(ranks: u64, drawings: u64) -> Part {
+        match (whole(), ranks) {
+            (true, 1..=3) => Part::Whole,
+            (true, _) => Part::Drawn(40),
+            (false, _) => Part::Drawn(drawings),
+        }
+    }
+
+    fn arguments(self) -> Vec<String> {
+        match self {
+            Part::Whole => vec!["whole".to_owned()],
+            Part::Drawn(number) => vec!["sample".to_owned(), number.to_string()],
+        }
+    }
 }
 
 /// Types that every supported Open MPI has, multiplied by the operations of each.
 const TYPES_WITH_OPERATIONS: u64 = 320;
 
 fn reductions(ranks: u64) {
-    let drawings = if ranks == 3 { 8 } else { 2 };
-    let said = run(ranks, "reductions", &sample_or_whole(drawings));
+    let part = Part::new(ranks, if ranks == 3 { 8 } else { 2 });
+    let said = run(ranks, "reductions", &part.arguments());
     let types = number(&said, "types with operations");
     assert!(types >= TYPES_WITH_OPERATIONS, "{said}");
-    // Six collectives and MPI_Reduce_local: for each alignment, placement and count; all but the last in place or not;
-    // one from every root. Then as many drawn ones as there are combinations of forms and placements.
-    let whole_shapes = 2 * 3 * 8 * (2 * (5 + ranks) + 1) + 7 * 18;
-    let shapes = if whole() { whole_shapes } else { 7 * drawings };
+    let shapes = match part {
+        // Six collectives and MPI_Reduce_local: for each alignment, placement and count; all but the last in place or
+        // not; one from every root. Then as many drawn ones as there are combinations of forms and placements.
+        Part::Whole => 2 * 3 * 8 * (2 * (5 + ranks) + 1) + 7 * 18,
+        Part::Drawn(number) => 7 * number,
+    };
     assert_checked(&said, ranks * types * shapes);
 }
 
 fn movement(ranks: u64) {
-    let drawings = if ranks == 3 { 8 } else { 3 };
-    let said = run(ranks, "movement", &sample_or_whole(drawings));
+    let part = Part::new(ranks, if ranks == 3 { 8 } else { 3 });
+    let said = run(ranks, "movement", &part.arguments());
     // Ten collectives, half of them with a root, and five among neighbours. One of the former, and the latter, are never
-    // in place. For each alignment, count and placement: blocking, non-blocking, and persistent, which is started
-    // three times. Then drawn ones, and rounds of eight operations beside eight messages.
+    // in place. All are blocking, non-blocking, and persistent, which is started three times: for each alignment, count
+    // and placement. Then drawn ones, and rounds of eight operations beside eight messages.
     let calls = 2 * 5 + (2 * 4 + 1) * ranks + 5;
-    let (shapes, drawn, rounds) = if whole() { (calls * 2 * 5 * 6 * 5, 50, 200) } else { (0, drawings, 4 * drawings) };
-    assert_checked(&said, ranks * (6 * (shapes + 15 * drawn) + rounds * 16));
+    let (shapes, rounds) = match part {
+        Part::Whole => (calls * 5 * 2 * 5 * 6 + 15 * 50, 200),
+        Part::Drawn(number) => (15 * number, 4 * number),
+    };
+    assert_checked(&said, ranks * (6 * shapes + rounds * 16));
 }
 
 fn groups(ranks: u64) {
@@ -74,7 +101,7 @@ fn groups(ranks: u64) {
 
 /// Some steps make another communicator instead of an operation.
 fn random_with(ranks: u64, threads: u64) {
-    let (count, seeds) = if whole() { (20_000, 3) } else { (700, 1) };
+    let (count, seeds) = if whole() { (3000, 3) } else { (700, 1) };
     for seed in 1..=seeds {
         let said = run(ranks, "random_collectives", &[count, seed, threads].map(|number| number.to_string()));
         assert_checked(&said, ranks * threads * count * 17 / 20);

@@ -5,8 +5,8 @@ pub const ANY: i32 = -1;
 /// The peer that does not exist. A send to it has no effect; a receive from it completes at once without data.
 pub const PROC_NULL: i32 = -2;
 /// The tag of notices: messages that a process does not expect, and that [`Engine::notices`](crate::Engine::notices)
-/// counts. Open MPI's collectives use tags above it, and Cableway's use tags below it.
-pub const NOTICE: i32 = -(1 << 30) - 1;
+/// counts. Neither Open MPI's collectives nor Cableway's use it.
+pub const NOTICE: i32 = i32::MIN;
 
 /// The status of a completed receive or a probed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -315,6 +315,7 @@ internal {
     pml_host_trials: Count = "3", "messages of each size that try each way to move host data; 0 trusts the estimates";
     pml_offer_window: Size = "256K", "bytes of a rendezvous message that the receiver offers to the sender at a time";
     pml_offer_patience: Count = "100", "polls after which an unclaimed offer is withdrawn";
+    coll_always: Flag = "no", "perform every collective operation of an MPI program from the first on, also on host memory";
     coll_small: Size = "32K", "largest data of a collective operation that takes the fewest messages";
     coll_segment: Size = "4M", "largest segment of a collective operation's data";
     coll_device_limit: Size = "32K", "smallest data that a device reduces; the host reduces smaller data";

@@ -1,11 +1,18 @@
 //! Scratch memory of operations.
 
-use cableway_common_cuda::{HostMemory, Location, Scratch};
+use cableway_common_cuda::{Devices, HostMemory, HostPool, Location, Scratch};
 use parking_lot::Mutex;
 
-use super::Collectives;
 use crate::error::Error;
 use crate::placing::Working;
+
+/// Where scratch memory comes from.
+pub(crate) struct Pools {
+    pub(crate) devices: Devices,
+    /// Host memory for data in transit from and to devices.
+    pub(crate) host: HostPool,
+    pub(crate) scratch: ScratchCache,
+}
 
 /// Device memory of ended operations, for the next ones.
 #[derive(Default)]
@@ -61,16 +68,16 @@ pub(crate) enum Block {
 
 impl Block {
     /// Takes memory where the operation works.
-    pub(super) fn take(shared: &Collectives, working: &Working, bytes: u64) -> Result<Block, Error> {
+    pub(super) fn take(pools: &Pools, working: &Working, bytes: u64) -> Result<Block, Error> {
         let none = Error::NoMemory { bytes };
         let Some(len) = usize::try_from(bytes).ok().filter(|&len| len <= isize::MAX as usize) else { return Err(none) };
         if len == 0 {
             return Ok(Block::None);
         }
         match working {
-            Working::Device(at) => Block::on_device(shared, at, len),
+            Working::Device(at) => Block::on_device(pools, at, len),
             // Registered memory, since a device may copy to it.
-            Working::Host if shared.devices.present() => shared.host.take(len).map(Block::Host).ok_or(none),
+            Working::Host if pools.devices.present() => pools.host.take(len).map(Block::Host).ok_or(none),
             Working::Host => {
                 let units = len.div_ceil(size_of::<u128>());
                 let mut heap = Vec::new();
@@ -81,21 +88,21 @@ impl Block {
         }
     }
 
-    fn on_device(shared: &Collectives, at: &Location, len: usize) -> Result<Block, Error> {
-        if let Some(kept) = shared.scratch.take(at, len) {
+    fn on_device(pools: &Pools, at: &Location, len: usize) -> Result<Block, Error> {
+        if let Some(kept) = pools.scratch.take(at, len) {
             return Ok(Block::Device(kept));
         }
         let len = len.max(SMALLEST).next_power_of_two();
-        Ok(match shared.devices.scratch(at, len)? {
+        Ok(match pools.devices.scratch(at, len)? {
             Some(memory) => Block::Device(Kept { memory, len, context: at.context }),
             None => Block::Later { at: *at, len },
         })
     }
 
     /// Returns the address, or `None` if the memory cannot be allocated yet.
-    pub(super) fn address(&mut self, shared: &Collectives) -> Result<Option<usize>, Error> {
+    pub(super) fn address(&mut self, pools: &Pools) -> Result<Option<usize>, Error> {
         if let &mut Block::Later { at, len } = self {
-            *self = Block::on_device(shared, &at, len)?;
+            *self = Block::on_device(pools, &at, len)?;
         }
         Ok(match self {
             Block::None => Some(0),
@@ -107,9 +114,9 @@ impl Block {
     }
 
     /// Keeps the memory for other operations.
-    pub(super) fn give_back(self, shared: &Collectives) {
+    pub(super) fn give_back(self, pools: &Pools) {
         if let Block::Device(kept) = self {
-            shared.scratch.put(kept);
+            pools.scratch.put(kept);
         }
     }
 }

@@ -2,51 +2,24 @@
 
 mod memory;
 mod operation;
+mod shared;
 mod steps;
 mod tags;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cableway_base::Parameters;
-use cableway_common_cuda::{Devices, HostPool};
-use cableway_pml::{Communicator, Engine};
+use cableway_pml::Communicator;
 
 use crate::build::build;
 use crate::call::Call;
-use crate::choice::Choice;
 use crate::error::Error;
 use crate::placing::Placing;
 use crate::plan::Me;
 
-pub(crate) use memory::{Block, ScratchCache};
+use memory::Block;
 pub use operation::Operation;
-
-/// The collective operations of one engine.
-pub struct Collectives {
-    engine: Arc<Engine>,
-    devices: Devices,
-    choice: Choice,
-    device_limit: u64,
-    /// Host memory for data in transit from and to devices.
-    host: HostPool,
-    scratch: ScratchCache,
-}
-
-impl Collectives {
-    /// Creates the collective operations of an engine. Allocates nothing.
-    pub fn new(engine: Arc<Engine>, parameters: &Parameters) -> Arc<Self> {
-        let devices = engine.devices().clone();
-        Arc::new(Collectives {
-            choice: Choice::new(parameters),
-            device_limit: parameters.coll_device_limit as u64,
-            host: HostPool::new(&devices, parameters.staging_limit),
-            scratch: ScratchCache::default(),
-            devices,
-            engine,
-        })
-    }
-}
+pub use shared::Collectives;
 
 /// The collective operations of one communicator.
 pub struct Group {
@@ -78,19 +51,20 @@ impl Group {
         let shared = &self.collectives;
         let me = Me { rank: self.communicator.rank(), size: self.communicator.group().len() as u32 };
         let device_limit = shared.device_limit;
-        let mut placing = Placing { devices: &shared.devices, device_limit, on_devices: true };
+        let mut placing = Placing { devices: &shared.pools.devices, device_limit, on_devices: true };
         let (mut plan, mut working) = build(call, me, &shared.choice, &placing)?;
-        let scratch = match Block::take(shared, &working, plan.scratch) {
+        let scratch = match Block::take(&shared.pools, &working, plan.scratch) {
             // No device memory is left, so work in host memory.
             Err(_) if !matches!(working, crate::placing::Working::Host) => {
                 placing.on_devices = false;
                 (plan, working) = build(call, me, &shared.choice, &placing)?;
-                Block::take(shared, &working, plan.scratch)
+                Block::take(&shared.pools, &working, plan.scratch)
             }
             taken => taken,
         };
         // A call with wrong arguments does not count, so that the program can correct it.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        shared.engine.count_collective();
         Ok(Operation::new(
             shared.clone(),
             self.communicator.clone(),

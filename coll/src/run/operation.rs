@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use cableway_pml::{Communicator, Engine};
 
-use super::Collectives;
 use super::memory::Block;
+use super::shared::Collectives;
 use super::steps::{Active, Site};
 use crate::error::Error;
 use crate::placing::Working;
@@ -142,7 +142,7 @@ impl Operation {
 
     /// Finds out where the scratch memory is.
     fn begin(&mut self) -> Result<(), Error> {
-        if let Some(scratch) = self.resources.scratch.address(&self.shared)? {
+        if let Some(scratch) = self.resources.scratch.address(&self.shared.pools)? {
             self.state = State::Running(Site { scratch, working: self.working, first_tag: self.first_tag });
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Drop for Operation {
         // SAFETY: this is the only place that takes it, and the operation is not used afterwards.
         let resources = unsafe { ManuallyDrop::take(&mut self.resources) };
         if resources.active.is_empty() {
-            resources.scratch.give_back(&self.shared);
+            resources.scratch.give_back(&self.shared.pools);
         } else {
             // In a forked child they never end.
             std::mem::forget(resources);

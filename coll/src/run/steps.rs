@@ -4,7 +4,8 @@ use cableway_common_cuda::{Order, Reduction, ReductionRun};
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode};
 use smallvec::SmallVec;
 
-use super::{Collectives, tags};
+use super::shared::Collectives;
+use super::tags;
 use crate::error::Error;
 use crate::placing::Working;
 use crate::plan::{Block, Combine, Kind, Place, Plan, StepId, Work};
@@ -197,11 +198,13 @@ impl Site {
         };
         let reduction = Reduction { operation, element, count: elements, destination, sources };
         // SAFETY: as above, in memory of the device, until the step has ended.
-        match unsafe { shared.devices.reduce(at, Order::AfterDefaultStream, &reduction) }? {
+        match unsafe { shared.pools.devices.reduce(at, Order::AfterDefaultStream, &reduction) }? {
             Some(run) => Ok(Some(run)),
             None => {
                 // SAFETY: as above.
-                unsafe { reduce::through_host(&shared.devices, combine, destination, sources, elements as usize) }?;
+                unsafe {
+                    reduce::through_host(&shared.pools.devices, combine, destination, sources, elements as usize)
+                }?;
                 Ok(None)
             }
         }

@@ -4,6 +4,8 @@
 //! job is revoked, and then checks whether it has started. With a full fence between each pair at least one side sees
 //! the other's word. So a job that the host finds not started copies nothing, and the host waits for a job that it
 //! finds started.
+//!
+//! Reductions are never revoked. Their kernels report the end only.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::driver::{Driver, Failure};
 use crate::memory::HostWords;
 
-/// The number of jobs under way, including revoked ones, and the offsets of a job's words, as in kernels/copy.cu.
+/// The number of jobs under way, including revoked ones, and the offsets of a job's words, as in kernels/job.h.
 const JOBS: usize = 128;
 const REVOKED: usize = 0;
 const STARTED: usize = 16;

@@ -8,7 +8,7 @@ use super::job::Job;
 use super::lane::{Code, Lane};
 use super::reduce::{Class, Folding};
 use crate::context::Context;
-use crate::driver::{Driver, Failure, Stream};
+use crate::driver::{Driver, Failure, Function, Stream};
 
 /// The kernels of a context that reduce.
 pub(crate) struct Reducers {
@@ -108,7 +108,7 @@ impl Reducers {
 
 impl State {
     /// Returns the kernel of a class. The context is current.
-    fn load(&mut self, driver: &dyn Driver, class: Class) -> Option<crate::driver::Function> {
+    fn load(&mut self, driver: &dyn Driver, class: Class) -> Option<Function> {
         if self.off {
             return None;
         }

@@ -2,12 +2,17 @@
  *
  * Open MPI enables modules in ascending priority, and each replaces functions of the previous ones. This component's
  * module has the highest priority. It saves the functions that it replaces, and calls them. */
-#include "operations.h"
 #include "collectives.h"
+#include "operations.h"
+
+#include "ompi/mca/coll/base/coll_tags.h"
 
 #include <string.h>
 
 enum { PRIORITY = 95 };
+
+/* The engine's collectives use the tags below (coll/src/run/tags.rs). */
+_Static_assert(MCA_COLL_BASE_TAG_NEIGHBOR_END > -(1 << 30) - 2048, "Open MPI has tags that the engine uses");
 
 static int init_query(bool progress_threads, bool threads)
 {

@@ -1,31 +1,25 @@
 //! Collective operations of communicators, for the shim: `shim/collectives/operations.h`.
 
 mod description;
+mod members;
 mod notices;
+mod report;
 mod running;
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
-use cableway_coll::{Agreement, Collectives, Element, Error, Group, Performer, ReduceOperation};
+use cableway_coll::{Agreement, Collectives, Element, Group, Performer, ReduceOperation};
 use cableway_pml::{Communicator, Engine};
 use parking_lot::Mutex;
 
 use description::Description;
+use members::{ALL, Members};
+use report::report;
 
 use crate::boundary::Code;
 use crate::guard::guarded;
 use crate::state;
-
-/// The collective operations of one communicator.
-pub(crate) struct Members {
-    group: Group,
-    on: Arc<Communicator>,
-    agreement: Mutex<Agreement>,
-}
-
-/// All communicators with collective operations.
-static ALL: Mutex<Vec<Weak<Members>>> = Mutex::new(Vec::new());
 
 /// Returns what all communicators share.
 fn shared(engine: &Engine) -> Option<&'static Arc<Collectives>> {
@@ -50,7 +44,10 @@ unsafe extern "C" fn cableway_collectives_new(communicator: *const Communicator)
             Arc::increment_strong_count(communicator);
             Arc::from_raw(communicator)
         };
-        let agreement = Mutex::new(Agreement::new(on.rank(), on.group().len() as u32));
+        let always = state::parameters().is_ok_and(|parameters| parameters.coll_always);
+        let size = on.group().len() as u32;
+        let agreement = if always { Agreement::reached() } else { Agreement::new(on.rank(), size) };
+        let agreement = Mutex::new(agreement);
         let members = Arc::new(Members { group: Group::new(shared.clone(), on.clone()), on, agreement });
         let mut all = ALL.lock();
         all.retain(|members| members.strong_count() != 0);
@@ -122,7 +119,7 @@ extern "C" fn cableway_reduction_defined(operation: c_int, element: c_int) -> bo
 unsafe extern "C" fn cableway_collectives_run(members: *const Members, description: *const Description) -> c_int {
     guarded(Code::Internal as c_int, || {
         // SAFETY: the caller's promise.
-        let started = unsafe { (*description).call().and_then(|call| Ok((*members).group.start(&call)?)) };
+        let started = unsafe { (*description).call().and_then(|call| (*members).group.start(&call)) };
         match started {
             Ok(operation) => running::wait(operation),
             Err(error) => report(&error),
@@ -143,7 +140,7 @@ unsafe extern "C" fn cableway_collectives_start(
 ) -> c_int {
     guarded(Code::Internal as c_int, || {
         // SAFETY: the caller's promise.
-        let started = unsafe { (*description).call().and_then(|call| Ok((*members).group.start(&call)?)) };
+        let started = unsafe { (*description).call().and_then(|call| (*members).group.start(&call)) };
         match started {
             Ok(operation) => {
                 running::add(operation, owner);
@@ -152,19 +149,4 @@ unsafe extern "C" fn cableway_collectives_start(
             Err(error) => report(&error),
         }
     })
-}
-
-/// Logs an error, and returns its code.
-fn report(error: &Error) -> c_int {
-    let code = match error {
-        Error::Message(error) => {
-            state::report(error);
-            return Code::from(error) as c_int;
-        }
-        Error::Device(_) => Code::Device,
-        Error::NoMemory { .. } => Code::NoMemory,
-        _ => Code::BadArgument,
-    };
-    log::warn!("{error}");
-    code as c_int
 }

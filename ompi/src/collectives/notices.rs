@@ -7,7 +7,7 @@ use cableway_coll::Notice;
 use cableway_pml::{ANY, Buffer, Engine, NOTICE, Outcome, Request, SendMode};
 use parking_lot::Mutex;
 
-use super::{ALL, Members};
+use super::members::{ALL, Members};
 
 /// The engine's count of notices when they were last received. [`AGAIN`] differs from every count.
 static SEEN: AtomicU64 = AtomicU64::new(0);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cableway_coll::Operation;
 use parking_lot::Mutex;
 
-use super::report;
+use super::report::report;
 use crate::boundary::{Code, shim_host_progress};
 use crate::fault::{self, Point};
 use crate::waiting::POLLS_PER_HOST_PROGRESS;

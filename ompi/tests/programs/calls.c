@@ -5,6 +5,7 @@
  *
  * Rank 0 prints a line `ok NAME` for each. */
 #include "calls/calls.h"
+#include "calls/staged.h"
 
 #include "calls/point_to_point.h"
 
@@ -147,6 +148,7 @@ int main(int argc, char **argv)
     next = (rank + 1) % size;
     previous = (rank + size - 1) % size;
     open_driver();
+    open_counter();
     /* Two blocks of two ints, each followed by a gap of one int. */
     MPI_Type_vector(2, BLOCK, STRIDE, MPI_INT, &vector_of_two);
     MPI_Type_create_resized(vector_of_two, 0, 2 * STRIDE * sizeof(int), &strided);
@@ -165,15 +167,19 @@ int main(int argc, char **argv)
         if (NULL != getenv("CALLS_VERBOSE")) {
             fprintf(stderr, "rank %d: %s\n", rank, rows[i].name);
         }
+        bool staged = false;
         for (C = 5; C <= LARGE; C += LARGE - 5) {
+            const unsigned long long before = host_copies();
             use(MPI_INT, MPI_SUM);
             run(&rows[i]);
+            staged = staged || before != host_copies();
             use(strided, strided_sum);
             run(&rows[i]);
         }
         MPI_Barrier(comm);
         if (0 == rank) {
-            printf("ok %s\n", rows[i].name);
+            printf("ok %s\n%s%s%s", rows[i].name, staged ? "staged " : "", staged ? rows[i].name : "",
+                   staged ? "\n" : "");
             fflush(stdout);
         }
     }

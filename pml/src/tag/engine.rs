@@ -90,6 +90,16 @@ impl Engine {
         self.me.upgrade()
     }
 
+    /// Counts a collective operation.
+    pub fn count_collective(&self) {
+        self.core().counters.collectives.increment();
+    }
+
+    /// Counts a call on host copies of device memory.
+    pub fn count_call_on_host_copies(&self) {
+        self.core().counters.calls_on_host_copies.increment();
+    }
+
     /// Returns the number of messages with the tag [`NOTICE`](crate::NOTICE) that have arrived. After it has grown,
     /// [`improbe`](Self::improbe) finds the new ones. It may grow without a notice.
     #[inline]

@@ -13,7 +13,7 @@ static struct {
     int rank, size; /* in MPI_COMM_WORLD */
     void *context;  /* of the device */
     long checks;    /* verified operations of this process; threads add to it */
-    char run[200];  /* what starts this run again */
+    char run[500];  /* what starts this run again */
 } test;
 
 /* Each rank uses its own device, if there are enough. */
@@ -24,7 +24,7 @@ static inline void set_up(int argc, char **argv, int threads)
     CHECK(provided >= threads);
     MPI_Comm_rank(MPI_COMM_WORLD, &test.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &test.size);
-    for (int i = 1; i < argc; i++) {
+    for (int i = 0; i < argc; i++) {
         size_t length = strlen(test.run);
         snprintf(test.run + length, sizeof test.run - length, " %s", argv[i]);
     }

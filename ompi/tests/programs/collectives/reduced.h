@@ -126,7 +126,8 @@ static bool result_differs(struct job *job, long *at)
             }
         }
         if (!kind->same(recv->got + i, recv->want + i)) {
-            *at = (long) i;
+            for (*at = (long) i; recv->got[*at] == recv->want[*at]; ++*at) {
+            }
             return true;
         }
     }

@@ -1,0 +1,151 @@
+//! Tests of the algorithms: the plans of all ranks run in one thread, in a random order that their dependencies allow.
+//!
+//! A message is sent only once its receive has begun, and its data is copied at any time after that. Meanwhile the
+//! memory to receive holds garbage. So a plan that reads too early, writes too early, or waits in a circle is found.
+
+mod moves;
+mod reductions;
+
+use std::collections::HashMap;
+
+use super::{Block, Kind, Place, Plan, StepId, Work};
+use crate::reduce::on_host;
+
+/// A generator of numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+/// One rank: its plan, the program's memory (addresses count from 0), and its scratch memory.
+struct Rank {
+    plan: Plan,
+    user: Vec<u8>,
+    scratch: Vec<u8>,
+    waiting: Vec<u32>,
+    ready: Vec<StepId>,
+}
+
+impl Rank {
+    fn new(plan: Plan, user: Vec<u8>) -> Rank {
+        let waiting: Vec<u32> = plan.steps.iter().map(|step| step.predecessors).collect();
+        let ready = (0..).zip(&waiting).filter(|step| *step.1 == 0).map(|step| step.0).collect();
+        let scratch = vec![0xCC; plan.scratch as usize];
+        Rank { plan, user, scratch, waiting, ready }
+    }
+
+    fn bytes(&mut self, place: Place, len: u64) -> &mut [u8] {
+        let (memory, from) = match place {
+            Place::User(address) => (&mut self.user, address),
+            Place::Scratch(offset) => (&mut self.scratch, offset as usize),
+        };
+        &mut memory[from..from + len as usize]
+    }
+
+    fn block(&mut self, block: &Block) -> &mut [u8] {
+        assert_eq!(block.kind, Kind::Bytes);
+        self.bytes(block.place, block.count)
+    }
+
+    fn end(&mut self, step: StepId) {
+        for at in 0..self.plan.steps[step as usize].successors.len() {
+            let next = self.plan.steps[step as usize].successors[at];
+            self.waiting[next as usize] -= 1;
+            if self.waiting[next as usize] == 0 {
+                self.ready.push(next);
+            }
+        }
+    }
+}
+
+/// Runs the plans to their ends.
+fn run(mut ranks: Vec<Rank>, random: &mut Random) -> Vec<Vec<u8>> {
+    // By sender, receiver and number of the message.
+    let mut sends: HashMap<(u32, u32, u32), StepId> = HashMap::new();
+    let mut receives: HashMap<(u32, u32, u32), StepId> = HashMap::new();
+    loop {
+        let mut choices: Vec<(usize, Option<usize>)> = Vec::new();
+        for (rank, state) in ranks.iter().enumerate() {
+            choices.extend((0..state.ready.len()).map(|index| (rank, Some(index))));
+        }
+        let mut pairs: Vec<_> = sends.keys().filter(|key| receives.contains_key(key)).copied().collect();
+        pairs.sort_unstable();
+        choices.extend((0..pairs.len()).map(|pair| (pair, None)));
+        if choices.is_empty() {
+            break;
+        }
+        match choices[random.below(choices.len())] {
+            (rank, Some(index)) => {
+                let step = ranks[rank].ready.swap_remove(index);
+                start(&mut ranks[rank], rank as u32, step, (&mut sends, &mut receives));
+            }
+            (pair, None) => {
+                let key = pairs[pair];
+                let (sent, received) = (sends.remove(&key).unwrap(), receives.remove(&key).unwrap());
+                let (from, to) = (key.0 as usize, key.1 as usize);
+                let Work::Send { block, .. } = ranks[from].plan.steps[sent as usize].work else { unreachable!() };
+                let data = ranks[from].block(&block).to_vec();
+                let Work::Receive { block, .. } = ranks[to].plan.steps[received as usize].work else { unreachable!() };
+                ranks[to].block(&block).copy_from_slice(&data);
+                ranks[from].end(sent);
+                ranks[to].end(received);
+            }
+        }
+    }
+    for (rank, state) in ranks.iter().enumerate() {
+        let stuck: Vec<_> = state.waiting.iter().filter(|left| **left != 0).collect();
+        assert!(stuck.is_empty(), "rank {rank} of {} waits for ever", ranks.len());
+    }
+    assert!(sends.is_empty() && receives.is_empty(), "messages without a partner: {sends:?} {receives:?}");
+    ranks.into_iter().map(|rank| rank.user).collect()
+}
+
+type Messages<'a> = &'a mut HashMap<(u32, u32, u32), StepId>;
+
+fn start(state: &mut Rank, rank: u32, step: StepId, (sends, receives): (Messages<'_>, Messages<'_>)) {
+    match &state.plan.steps[step as usize].work {
+        &Work::Send { to, message, .. } => {
+            assert_ne!(to, rank);
+            assert!(sends.insert((rank, to, message), step).is_none(), "two messages {message} from {rank} to {to}");
+        }
+        &Work::Receive { from, message, block } => {
+            state.block(&block).fill(0xAA);
+            assert!(receives.insert((from, rank, message), step).is_none());
+        }
+        &Work::Copy { from, to } => {
+            let data = state.block(&from).to_vec();
+            state.block(&to).copy_from_slice(&data);
+            state.end(step);
+        }
+        Work::Reduce { destination, sources, elements } => {
+            let (destination, sources, elements) = (*destination, sources.clone(), *elements);
+            let combine = state.plan.combine.unwrap();
+            let len = elements * combine.element.size() as u64;
+            let sources: Vec<*const u8> = sources.iter().map(|&source| state.bytes(source, len).as_ptr()).collect();
+            let destination = state.bytes(destination, len).as_mut_ptr();
+            // SAFETY: the slices above checked the ranges.
+            unsafe { on_host(combine, destination, &sources, elements as usize) };
+            state.end(step);
+        }
+    }
+}
+
+/// Calls a test with numbers of ranks and elements, in place and not.
+fn each(mut test: impl FnMut(u32, u64, bool, &mut Random)) {
+    for seed in 1..4 {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.rotate_left(seed));
+        for size in 2..=9 {
+            for count in [1, 2, 3, u64::from(size), 31, 64, 65] {
+                for in_place in [false, true] {
+                    test(size, count, in_place, &mut random);
+                }
+            }
+        }
+    }
+}
