@@ -60,7 +60,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-common-cuda",
             "cableway-datatype",
             "cableway-btl",
-            "cableway-coll",
             "cableway-pml",
             "cableway-coll",
             "cableway-transports",

@@ -20,14 +20,14 @@ pub(crate) struct Running {
 }
 
 enum State {
-    UnderWay(cableway_coll::Operation),
+    UnderWay(Box<cableway_coll::Operation>),
     Ended(Result<(), cableway_coll::Error>),
 }
 
 impl Running {
     /// Begins to poll an operation.
     pub(crate) fn start(engine: &Engine, operation: Collective, started: cableway_coll::Operation) -> Arc<Running> {
-        let state = Mutex::new(State::UnderWay(started));
+        let state = Mutex::new(State::UnderWay(Box::new(started)));
         let running = Arc::new(Running { operation, state, ended: AtomicBool::new(false) });
         // The first messages leave at once.
         if !running.poll() {

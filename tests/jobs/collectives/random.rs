@@ -41,7 +41,8 @@ pub(super) fn in_turn() -> Outcome {
                 let step = Step { kind, operation, root, len, counts, in_place, nonblocking, number };
                 // All on devices, all on hosts, and mixed.
                 let me = on.rank() as usize;
-                let on_device = [[true, true], [false, false], [me % 2 == 0, me % 2 == 1]][number as usize % 3];
+                let on_device =
+                    [[true, true], [false, false], [me.is_multiple_of(2), !me.is_multiple_of(2)]][number as usize % 3];
                 perform(on, &rooms, &step, on_device)?;
                 number += 1;
             }
