@@ -1,5 +1,6 @@
 //! Executes plans over an engine.
 
+mod copies;
 mod memory;
 mod operation;
 mod shared;

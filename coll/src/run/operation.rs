@@ -132,7 +132,7 @@ impl Operation {
             loop {
                 let ended = !matches!(self.poll(), Ok(false));
                 // A device gives no sign that would wake a sleeping process.
-                if ended || !self.resources.active.iter().any(Active::is_reduction) {
+                if ended || !self.resources.active.iter().any(Active::is_on_device) {
                     return ended;
                 }
                 shared.engine.progress();

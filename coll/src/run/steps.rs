@@ -1,11 +1,11 @@
 //! Single steps of a plan: messages, copies and reductions under way.
 
-use cableway_common_cuda::{Order, Reduction, ReductionRun};
+use cableway_common_cuda::{Completion, Order, Reduction, ReductionRun};
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode};
 use smallvec::SmallVec;
 
 use super::shared::Collectives;
-use super::tags;
+use super::{copies, tags};
 use crate::error::Error;
 use crate::placing::Working;
 use crate::plan::{Block, Combine, Kind, Place, Plan, StepId, Work};
@@ -25,6 +25,7 @@ pub(super) struct Active {
     /// The messages under way. The engine knows their addresses.
     messages: SmallVec<[Message; 2]>,
     reduction: Option<ReductionRun>,
+    copy: Option<Completion>,
 }
 
 struct Message {
@@ -35,13 +36,16 @@ struct Message {
 
 impl Active {
     pub(super) fn new(step: StepId) -> Active {
-        Active { step, messages: SmallVec::new(), reduction: None }
+        Active { step, messages: SmallVec::new(), reduction: None, copy: None }
     }
 
     /// Checks whether the step has ended.
     pub(super) fn poll(&mut self) -> Result<bool, Error> {
         if let Some(reduction) = &mut self.reduction {
             return Ok(reduction.poll()?);
+        }
+        if let Some(copy) = &mut self.copy {
+            return Ok(copy.poll()?);
         }
         if !self.has_ended() {
             return Ok(false);
@@ -68,15 +72,17 @@ impl Active {
         !self.messages.is_empty()
     }
 
-    pub(super) fn is_reduction(&self) -> bool {
-        self.reduction.is_some()
+    /// Checks whether a device works on the step.
+    pub(super) fn is_on_device(&self) -> bool {
+        self.reduction.is_some() || self.copy.is_some()
     }
 
     /// After a failure, checks whether nobody uses memory for this step any more.
     pub(super) fn is_over(&mut self) -> bool {
-        match &mut self.reduction {
-            Some(reduction) => !matches!(reduction.poll(), Ok(false)),
-            None => self.has_ended(),
+        match (&mut self.reduction, &mut self.copy) {
+            (Some(reduction), _) => !matches!(reduction.poll(), Ok(false)),
+            (None, Some(copy)) => !matches!(copy.poll(), Ok(false)),
+            (None, None) => self.has_ended(),
         }
     }
 
@@ -128,6 +134,14 @@ impl Site {
                 self.receive(shared, on, (*from, *message), self.buffer(plan, block), messages)?;
             }
             Work::Copy { from, to } => {
+                let (to_run, from_run) = (self.run(plan, to), self.run(plan, from));
+                if let (Some(to), Some(from)) = (to_run, from_run) {
+                    // SAFETY: the plan's blocks lie in memory that no other step accesses now, and have one length.
+                    if let Some(copy) = unsafe { copies::start(&shared.pools.devices, to, from) }? {
+                        started.copy = Some(copy);
+                        return Ok(());
+                    }
+                }
                 // A message to this process copies between any two kinds of memory and types.
                 let me = on.rank();
                 self.receive(shared, on, (me, id), self.buffer(plan, to), messages)?;
@@ -215,6 +229,18 @@ impl Site {
         match block.kind {
             Kind::Bytes => Buffer::bytes(address, block.count),
             Kind::Typed(index) => Buffer::typed(address, block.count, &plan.types[index]),
+        }
+    }
+
+    /// Returns the address and length of a block that is one run of bytes.
+    fn run(&self, plan: &Plan, block: &Block) -> Option<(*mut u8, u64)> {
+        let address = self.address(block.place);
+        match block.kind {
+            Kind::Bytes => Some((address, block.count)),
+            Kind::Typed(index) => {
+                let (offset, len) = plan.types[index].contiguous_span(block.count)?;
+                Some((address.wrapping_offset(offset as isize), len))
+            }
         }
     }
 

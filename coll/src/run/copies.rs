@@ -1,0 +1,50 @@
+//! Copies of contiguous data within a process.
+
+use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Location, Order};
+
+/// The largest copy between a device and host memory. A message carries more in pieces through registered memory, because
+/// a driver copies to and from other host memory slowly.
+const LARGEST_HOST_COPY: usize = 256 << 10;
+
+/// Starts a copy between two runs of bytes: host memory is copied at once, device memory by a device. Returns `None` for
+/// runs of different lengths, for memory of two devices or contexts, and for much data: a message copies these.
+///
+/// # Safety
+/// Both runs are allocated and do not overlap, until the completion is done. Until then nobody writes the source or
+/// accesses the destination.
+///
+/// # Errors
+/// The device refused.
+pub(super) unsafe fn start(
+    devices: &Devices,
+    (to, len): (*mut u8, u64),
+    (from, from_len): (*mut u8, u64),
+) -> Result<Option<Completion>, DeviceError> {
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    if len as u64 != from_len {
+        return Ok(None);
+    }
+    let (there, here) = (devices.classify(to, len), devices.classify(from, len));
+    let whole = |at: &Location, address: *mut u8| devices.one_allocation(at, address, len);
+    if !whole(&there, to) || !whole(&here, from) {
+        return Ok(None);
+    }
+    let (at, direction) = match (here.on_device(), there.on_device()) {
+        (false, false) => {
+            // SAFETY: the caller's promise, and both are host memory.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+            return Ok(Some(Completion::DONE));
+        }
+        (true, false) | (false, true) if len > LARGEST_HOST_COPY => return Ok(None),
+        (true, false) => (here, Direction::DeviceToHost),
+        (false, true) => (there, Direction::HostToDevice),
+        (true, true) if here.device == there.device && here.context == there.context => {
+            (here, Direction::DeviceToDevice)
+        }
+        (true, true) => return Ok(None),
+    };
+    let mut batch = devices.batch(&at, direction, Order::AfterDefaultStream)?;
+    // SAFETY: the caller's promise.
+    unsafe { batch.copy(to, from, len) };
+    batch.finish().map(Some)
+}
