@@ -320,6 +320,7 @@ internal {
     pml_offer_patience: Count = "100", "polls after which an unclaimed offer is withdrawn";
     coll_small: Size = "32K", "largest data of a collective operation that takes the fewest messages";
     coll_segment: Size = "4M", "largest segment of a collective operation's data";
+    coll_shared_limit: Size = "1M", "smallest collective operation of an MPI program that Cableway performs if ranks share a device";
     coll_device_limit: Size = "32K", "smallest data that a device reduces; the host reduces smaller data";
     btl_self_eager_limit: Size = "1K", "largest message of a process to itself that is copied at once";
     btl_sm_streaming_limit: Size = "8K", "smallest message that is written into a fragment by non-temporal stores";

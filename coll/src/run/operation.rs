@@ -21,7 +21,7 @@ pub struct Operation {
     /// The tag of the first message.
     first_tag: i32,
     working: Working,
-    /// Dropped by [`finish`](Self::finish), unless messages still use it.
+    /// Dropped with the operation, unless messages still use it.
     resources: ManuallyDrop<Resources>,
     /// The number of predecessors that each step waits for.
     waiting: Vec<u32>,

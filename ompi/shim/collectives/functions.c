@@ -12,6 +12,7 @@
  * BUFFERS_     the initial `struct cableway_call`
  * COUNTED_     whether this is a call that all members make: Open MPI passes no empty calls on, and members may differ
  *              in what is empty for them
+ * SIZE_        the bytes of the call, if they are equal in all processes, else UINT64_MAX
  * DESCRIBE_    the call that describes it to the engine */
 #define TWO {.send = sbuf, .recv = rbuf}
 #define ONE {.recv = rbuf}
@@ -22,6 +23,7 @@
 #define PREPARE_allgather prepare_allgather(&call, scount, sdtype, rcount, rdtype, comm)
 #define ARGUMENTS_allgather call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_allgather TWO
+#define SIZE_allgather (all_bytes(rcount, rdtype, comm))
 #define COUNTED_allgather (has_data(rcount, rdtype))
 #define DESCRIBE_allgather cableway_describe_allgather(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm)
 
@@ -31,6 +33,7 @@
 #define PREPARE_allgatherv prepare_allgatherv(&call, scount, sdtype, rcounts, displs, rdtype, comm)
 #define ARGUMENTS_allgatherv call.send, scount, sdtype, call.recv, rcounts, displs, rdtype, comm
 #define BUFFERS_allgatherv TWO
+#define SIZE_allgatherv UINT64_MAX
 #define COUNTED_allgatherv (any_data(rcounts, rdtype, comm))
 #define DESCRIBE_allgatherv cableway_describe_allgatherv(&d, sbuf, scount, sdtype, rbuf, rcounts, displs, rdtype, comm)
 
@@ -39,6 +42,7 @@
 #define PREPARE_allreduce prepare_allreduce(&call, count, dtype)
 #define ARGUMENTS_allreduce call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_allreduce TWO
+#define SIZE_allreduce (bytes_of(count, dtype))
 #define COUNTED_allreduce (has_data(count, dtype))
 #define DESCRIBE_allreduce cableway_describe_reduction(&d, CABLEWAY_ALLREDUCE, sbuf, rbuf, count, dtype, op, 0)
 
@@ -48,6 +52,7 @@
 #define PREPARE_alltoall prepare_alltoall(&call, scount, sdtype, rcount, rdtype, comm)
 #define ARGUMENTS_alltoall call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_alltoall TWO
+#define SIZE_alltoall (all_bytes(rcount, rdtype, comm))
 #define COUNTED_alltoall (has_data(rcount, rdtype))
 #define DESCRIBE_alltoall cableway_describe_alltoall(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm)
 
@@ -57,6 +62,7 @@
 #define PREPARE_alltoallv prepare_alltoallv(&call, scounts, sdisps, sdtype, rcounts, rdisps, rdtype, comm)
 #define ARGUMENTS_alltoallv call.send, scounts, sdisps, sdtype, call.recv, rcounts, rdisps, rdtype, comm
 #define BUFFERS_alltoallv TWO
+#define SIZE_alltoallv UINT64_MAX
 #define COUNTED_alltoallv (true)
 #define DESCRIBE_alltoallv                                                                                             \
     cableway_describe_alltoallv(&d, sbuf, scounts, sdisps, sdtype, rbuf, rcounts, rdisps, rdtype, comm)
@@ -67,6 +73,7 @@
 #define PREPARE_alltoallw prepare_alltoallw(&call, scounts, sdisps, sdtypes, rcounts, rdisps, rdtypes, comm)
 #define ARGUMENTS_alltoallw call.send, scounts, sdisps, sdtypes, call.recv, rcounts, rdisps, rdtypes, comm
 #define BUFFERS_alltoallw TWO
+#define SIZE_alltoallw UINT64_MAX
 #define COUNTED_alltoallw (true)
 #define DESCRIBE_alltoallw                                                                                             \
     cableway_describe_alltoallw(&d, sbuf, scounts, sdisps, sdtypes, rbuf, rcounts, rdisps, rdtypes, comm)
@@ -75,6 +82,7 @@
 #define PREPARE_bcast prepare_bcast(&call, count, dtype, root, comm)
 #define ARGUMENTS_bcast call.recv, count, dtype, root, comm
 #define BUFFERS_bcast ONE
+#define SIZE_bcast (bytes_of(count, dtype))
 #define COUNTED_bcast (has_data(count, dtype))
 #define DESCRIBE_bcast cableway_describe_bcast(&d, rbuf, count, dtype, root)
 
@@ -83,6 +91,7 @@
 #define PREPARE_exscan prepare_exscan(&call, count, dtype)
 #define ARGUMENTS_exscan call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_exscan TWO
+#define SIZE_exscan (bytes_of(count, dtype))
 #define COUNTED_exscan (has_data(count, dtype))
 #define DESCRIBE_exscan cableway_describe_reduction(&d, CABLEWAY_EXCLUSIVE_SCAN, sbuf, rbuf, count, dtype, op, 0)
 
@@ -92,6 +101,7 @@
 #define PREPARE_gather prepare_gather(&call, scount, sdtype, rcount, rdtype, root, comm)
 #define ARGUMENTS_gather call.send, scount, sdtype, call.recv, rcount, rdtype, root, comm
 #define BUFFERS_gather TWO
+#define SIZE_gather (MPI_IN_PLACE == sbuf ? all_bytes(rcount, rdtype, comm) : all_bytes(scount, sdtype, comm))
 #define COUNTED_gather (MPI_IN_PLACE == sbuf ? has_data(rcount, rdtype) : has_data(scount, sdtype))
 #define DESCRIBE_gather cableway_describe_gather(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, root, comm)
 
@@ -101,6 +111,7 @@
 #define PREPARE_gatherv prepare_gatherv(&call, scount, sdtype, rcounts, displs, rdtype, root, comm)
 #define ARGUMENTS_gatherv call.send, scount, sdtype, call.recv, rcounts, displs, rdtype, root, comm
 #define BUFFERS_gatherv TWO
+#define SIZE_gatherv UINT64_MAX
 #define COUNTED_gatherv (false)
 #define DESCRIBE_gatherv cableway_describe_gatherv(&d, sbuf, scount, sdtype, rbuf, rcounts, displs, rdtype, root, comm)
 
@@ -110,6 +121,7 @@
 #define PREPARE_reduce prepare_reduce(&call, count, dtype, root, comm)
 #define ARGUMENTS_reduce call.send, call.recv, count, dtype, op, root, comm
 #define BUFFERS_reduce TWO
+#define SIZE_reduce (bytes_of(count, dtype))
 #define COUNTED_reduce (has_data(count, dtype))
 #define DESCRIBE_reduce cableway_describe_reduction(&d, CABLEWAY_REDUCE, sbuf, rbuf, count, dtype, op, root)
 
@@ -119,6 +131,7 @@
 #define PREPARE_reduce_scatter prepare_reduce_scatter(&call, rcounts, dtype, comm)
 #define ARGUMENTS_reduce_scatter call.send, call.recv, rcounts, dtype, op, comm
 #define BUFFERS_reduce_scatter TWO
+#define SIZE_reduce_scatter UINT64_MAX
 #define COUNTED_reduce_scatter (any_data(rcounts, dtype, comm))
 #define DESCRIBE_reduce_scatter cableway_describe_reduce_scatter(&d, sbuf, rbuf, rcounts, 0, dtype, op, comm)
 
@@ -127,6 +140,7 @@
 #define PREPARE_reduce_scatter_block prepare_reduce_scatter_block(&call, rcount, dtype, comm)
 #define ARGUMENTS_reduce_scatter_block call.send, call.recv, rcount, dtype, op, comm
 #define BUFFERS_reduce_scatter_block TWO
+#define SIZE_reduce_scatter_block (all_bytes(rcount, dtype, comm))
 #define COUNTED_reduce_scatter_block (has_data(rcount, dtype))
 #define DESCRIBE_reduce_scatter_block cableway_describe_reduce_scatter(&d, sbuf, rbuf, NULL, rcount, dtype, op, comm)
 
@@ -135,6 +149,7 @@
 #define PREPARE_scan prepare_allreduce(&call, count, dtype)
 #define ARGUMENTS_scan call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_scan TWO
+#define SIZE_scan (bytes_of(count, dtype))
 #define COUNTED_scan (has_data(count, dtype))
 #define DESCRIBE_scan cableway_describe_reduction(&d, CABLEWAY_SCAN, sbuf, rbuf, count, dtype, op, 0)
 
@@ -144,6 +159,7 @@
 #define PREPARE_scatter prepare_scatter(&call, scount, sdtype, rcount, rdtype, root, comm)
 #define ARGUMENTS_scatter call.send, scount, sdtype, call.recv, rcount, rdtype, root, comm
 #define BUFFERS_scatter TWO
+#define SIZE_scatter (MPI_IN_PLACE == rbuf ? all_bytes(scount, sdtype, comm) : all_bytes(rcount, rdtype, comm))
 #define COUNTED_scatter (MPI_IN_PLACE == rbuf ? has_data(scount, sdtype) : has_data(rcount, rdtype))
 #define DESCRIBE_scatter cableway_describe_scatter(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, root, comm)
 
@@ -153,6 +169,7 @@
 #define PREPARE_scatterv prepare_scatterv(&call, scounts, displs, sdtype, rcount, rdtype, root, comm)
 #define ARGUMENTS_scatterv call.send, scounts, displs, sdtype, call.recv, rcount, rdtype, root, comm
 #define BUFFERS_scatterv TWO
+#define SIZE_scatterv UINT64_MAX
 #define COUNTED_scatterv (false)
 #define DESCRIBE_scatterv                                                                                              \
     cableway_describe_scatterv(&d, sbuf, scounts, displs, sdtype, rbuf, rcount, rdtype, root, comm)
@@ -163,6 +180,7 @@
 #define PREPARE_neighbor_allgather prepare_neighbor_allgather(&call, scount, sdtype, rcount, rdtype, comm)
 #define ARGUMENTS_neighbor_allgather call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_neighbor_allgather TWO
+#define SIZE_neighbor_allgather UINT64_MAX
 #define COUNTED_neighbor_allgather false
 #define DESCRIBE_neighbor_allgather CABLEWAY_NOT_OURS
 
@@ -172,6 +190,7 @@
 #define PREPARE_neighbor_allgatherv prepare_neighbor_allgatherv(&call, scount, sdtype, rcounts, displs, rdtype, comm)
 #define ARGUMENTS_neighbor_allgatherv call.send, scount, sdtype, call.recv, rcounts, displs, rdtype, comm
 #define BUFFERS_neighbor_allgatherv TWO
+#define SIZE_neighbor_allgatherv UINT64_MAX
 #define COUNTED_neighbor_allgatherv false
 #define DESCRIBE_neighbor_allgatherv CABLEWAY_NOT_OURS
 
@@ -181,6 +200,7 @@
 #define PREPARE_neighbor_alltoall prepare_neighbor_alltoall(&call, scount, sdtype, rcount, rdtype, comm)
 #define ARGUMENTS_neighbor_alltoall call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_neighbor_alltoall TWO
+#define SIZE_neighbor_alltoall UINT64_MAX
 #define COUNTED_neighbor_alltoall false
 #define DESCRIBE_neighbor_alltoall CABLEWAY_NOT_OURS
 
@@ -191,6 +211,7 @@
     prepare_neighbor_alltoallv(&call, scounts, sdisps, sdtype, rcounts, rdisps, rdtype, comm)
 #define ARGUMENTS_neighbor_alltoallv call.send, scounts, sdisps, sdtype, call.recv, rcounts, rdisps, rdtype, comm
 #define BUFFERS_neighbor_alltoallv TWO
+#define SIZE_neighbor_alltoallv UINT64_MAX
 #define COUNTED_neighbor_alltoallv false
 #define DESCRIBE_neighbor_alltoallv CABLEWAY_NOT_OURS
 
@@ -201,12 +222,23 @@
     prepare_neighbor_alltoallw(&call, scounts, sdisps, sdtypes, rcounts, rdisps, rdtypes, comm)
 #define ARGUMENTS_neighbor_alltoallw call.send, scounts, sdisps, sdtypes, call.recv, rcounts, rdisps, rdtypes, comm
 #define BUFFERS_neighbor_alltoallw TWO
+#define SIZE_neighbor_alltoallw UINT64_MAX
 #define COUNTED_neighbor_alltoallw false
 #define DESCRIBE_neighbor_alltoallw CABLEWAY_NOT_OURS
 
 static inline bool has_data(int count, const ompi_datatype_t *datatype)
 {
     return 0 != count && 0 != datatype->super.size;
+}
+
+static inline uint64_t bytes_of(int count, const ompi_datatype_t *datatype)
+{
+    return (uint64_t) count * datatype->super.size;
+}
+
+static inline uint64_t all_bytes(int count, const ompi_datatype_t *datatype, ompi_communicator_t *comm)
+{
+    return bytes_of(count, datatype) * (uint64_t) ompi_comm_size(comm);
 }
 
 static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_communicator_t *comm)
@@ -223,7 +255,7 @@ static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_co
  * engine performs the call. */
 #define PERFORM(name, how)                                                                                             \
     cableway_collectives_t *self = (cableway_collectives_t *) module;                                                  \
-    if (OPAL_UNLIKELY(cableway_engine_performs(self, comm, COUNTED_##name))) {                                         \
+    if (OPAL_UNLIKELY(cableway_engine_performs(self, comm, COUNTED_##name, SIZE_##name))) {                                         \
         struct cableway_described d = {.send = NULL};                                                                  \
         int described = DESCRIBE_##name;                                                                               \
         if (CABLEWAY_NOT_OURS != described) {                                                                          \
@@ -234,7 +266,7 @@ static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_co
 
 /* Stages the buffers if a driver is loaded. */
 #define PREPARE(name)                                                                                                  \
-    struct cableway_call call = BUFFERS_##name;                                                                        \
+    struct cableway_call call = BUFFERS_##name, given = call;                                                          \
     mca_coll_base_comm_coll_t *lower = &self->lower;                                                                   \
     int rc;                                                                                                            \
     if (OPAL_UNLIKELY(cableway_devices_present())) {                                                                   \
@@ -244,7 +276,7 @@ static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_co
             return rc;                                                                                                 \
         }                                                                                                              \
         if (NULL != call.staging && NULL != self->members) {                                                           \
-            cableway_collectives_want(self->members);                                                                  \
+            cableway_collectives_want(self->members, given.send, given.recv);                                                                  \
         }                                                                                                              \
     }
 

@@ -47,11 +47,12 @@ enum cableway_performer { CABLEWAY_BY_HOST = 0, CABLEWAY_BY_ENGINE = 1, CABLEWAY
 /* Returns the operations of an intracommunicator, given by its handle, or NULL. */
 void *cableway_collectives_new(void *communicator);
 void cableway_collectives_free(void *members);
-/* Returns an enum cableway_performer. `counted` says whether all members make this call. If undecided, nothing was
- * counted: make progress and ask again. */
-int cableway_collectives_begin(void *members, bool counted);
-/* Notes that this process passes device memory, so that all members change to the engine's operations. */
-void cableway_collectives_want(void *members);
+/* Returns an enum cableway_performer. `counted` says whether all members make this call, and `bytes` is a
+ * size that is equal at all of them, or UINT64_MAX. If undecided, nothing was counted: make progress and ask again. */
+int cableway_collectives_begin(void *members, bool counted, uint64_t bytes);
+/* Notes that this process passes device memory, at one of these addresses, so that all members change to the engine's
+ * operations. */
+void cableway_collectives_want(void *members, const void *send, const void *receive);
 /* Performs a call. Returns an enum cableway_code. */
 int cableway_collectives_run(void *members, const struct cableway_collective *call);
 /* Starts a call. Returns an enum cableway_code. If it is 0, shim_collective_completed is called with `owner`, perhaps

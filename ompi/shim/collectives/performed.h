@@ -31,15 +31,16 @@ static inline int cableway_perform_later(cableway_collectives_t *module, struct 
     return cableway_collective_request(module, described, communicator, persistent, request);
 }
 
-/* Returns whether the engine performs a call of an intracommunicator. `counted` says whether all members make it. */
+/* Returns whether the engine performs a call of an intracommunicator. `counted` and `bytes` are as for
+ * cableway_collectives_begin. */
 static inline bool cableway_engine_performs(cableway_collectives_t *module, ompi_communicator_t *communicator,
-                                            bool counted)
+                                            bool counted, uint64_t bytes)
 {
     int performer;
     if (NULL == module->members || (1 == ompi_comm_size(communicator) && !cableway_devices_present())) {
         return false;
     }
-    while (OPAL_UNLIKELY(CABLEWAY_UNDECIDED == (performer = cableway_collectives_begin(module->members, counted)))) {
+    while (OPAL_UNLIKELY(CABLEWAY_UNDECIDED == (performer = cableway_collectives_begin(module->members, counted, bytes)))) {
         opal_progress();
     }
     return CABLEWAY_BY_ENGINE == performer;

@@ -46,8 +46,9 @@ unsafe extern "C" fn cableway_collectives_new(communicator: *const Communicator)
             Arc::from_raw(communicator)
         };
         let size = on.group().len() as u32;
-        let agreement = match state::parameters().unwrap_or_default().coll_performer {
-            parameters::Performer::Auto => Agreement::new(on.rank(), size),
+        let parameters = state::parameters().unwrap_or_default();
+        let agreement = match parameters.coll_performer {
+            parameters::Performer::Auto => Agreement::new(on.rank(), size, parameters.coll_shared_limit as u64),
             parameters::Performer::Cableway => Agreement::reached(),
             parameters::Performer::Mpi => return std::ptr::null(),
         };
@@ -71,17 +72,18 @@ unsafe extern "C" fn cableway_collectives_free(members: *const Members) {
     guarded((), || drop(unsafe { Arc::from_raw(members) }));
 }
 
-/// Says who performs a call, and counts it if all members make it. Returns an `enum cableway_performer`.
+/// Says who performs a call, and counts it if all members make it. `bytes` is a size that is equal at all members, or the
+/// maximum. Returns an `enum cableway_performer`.
 ///
 /// # Safety
 /// `members` is from [`cableway_collectives_new`].
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_collectives_begin(members: *const Members, counted: bool) -> c_int {
+unsafe extern "C" fn cableway_collectives_begin(members: *const Members, counted: bool, bytes: u64) -> c_int {
     guarded(Performer::Host as c_int, || {
         // SAFETY: the caller's promise.
         let Members { agreement, on, .. } = unsafe { &*members };
         let mut agreement = agreement.lock();
-        let performer = if counted { agreement.begin() } else { agreement.performer() };
+        let performer = if counted { agreement.begin(bytes) } else { agreement.performer(bytes) };
         // A member that died decides nothing. The call below fails.
         let decided =
             performer != Performer::Undecided || state::engine().is_some_and(|engine| engine.check_members(on).is_ok());
@@ -89,20 +91,32 @@ unsafe extern "C" fn cableway_collectives_begin(members: *const Members, counted
     })
 }
 
-/// Notes that this process passes device memory.
+/// Notes that this process passes device memory, at one of two addresses.
 ///
 /// # Safety
 /// `members` is from [`cableway_collectives_new`].
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_collectives_want(members: *const Members) {
+unsafe extern "C" fn cableway_collectives_want(members: *const Members, send: *const c_void, receive: *const c_void) {
     guarded((), || {
         // SAFETY: the caller's promise.
         let members = unsafe { &*members };
-        members.agreement.lock().want();
-        if let Some(engine) = state::engine() {
-            notices::send(engine, members);
+        let Some(engine) = state::engine() else { return };
+        if members.agreement.lock().has_device() {
+            return;
         }
+        let device = [receive, send].into_iter().find_map(|address| device_at(engine, address)).unwrap_or(0);
+        members.agreement.lock().want(device);
+        notices::send(engine, members);
     });
+}
+
+/// Returns a number that stands for the device whose memory is at an address; never 0.
+fn device_at(engine: &Engine, address: *const c_void) -> Option<u64> {
+    let devices = engine.devices();
+    let device = devices.classify(address.cast(), 1).device?;
+    let identity = devices.uuid(device).ok()?;
+    let [high, low] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| identity[at + i])));
+    Some((high ^ low.rotate_left(32)).max(1))
 }
 
 /// Checks whether MPI defines an operation for an element type, by their numbers in the lists of all.

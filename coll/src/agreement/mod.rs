@@ -15,6 +15,9 @@
 //! make progress, so this wait ends although others have not called yet. If a member had begun the call already, rank 0
 //! proposes a later one, further ahead each time.
 //!
+//! Members that answer also name their device. If two have the same one, small calls stay with the MPI: processes take turns
+//! on a device, and a turn takes longer than copies to the host and back.
+//!
 //! This is a state machine: the caller carries the notices, in order between each two members.
 
 use std::collections::VecDeque;
@@ -35,11 +38,15 @@ pub enum Notice {
         begun: bool,
         /// The number of calls that it has begun.
         calls: u64,
+        /// A number that stands for its device, 0 if it has not passed device memory.
+        device: u64,
     },
     /// From rank 0.
     Decide {
         /// No member had begun the call.
         agreed: bool,
+        /// Two members have the same device.
+        shared: bool,
     },
 }
 
@@ -63,6 +70,12 @@ pub struct Agreement {
     calls: u64,
     state: State,
     asked: bool,
+    /// This member's device, as in an answer.
+    device: u64,
+    /// Two members have the same device.
+    shared: bool,
+    /// The smallest call that members of one device change, in bytes.
+    shared_limit: u64,
     leader: Leader,
     /// Notices to send.
     outbox: VecDeque<(u32, Notice)>,
@@ -91,45 +104,69 @@ struct Leader {
     furthest: u64,
     /// How far ahead of that the next proposal is.
     ahead: u64,
+    /// The devices of the members that have answered, without unknown ones.
+    devices: Vec<u64>,
 }
 
 /// The first proposal is so many calls ahead.
 const FIRST_AHEAD: u64 = 2;
 
 impl Agreement {
-    /// Creates the state of the member `rank` of `size`. A single member performs everything by this crate.
-    pub fn new(rank: u32, size: u32) -> Agreement {
-        let leader = Leader { wanted: false, missing: 0, refused: false, furthest: 0, ahead: FIRST_AHEAD };
+    /// Creates the state of the member `rank` of `size`. A single member performs everything by this crate. If members
+    /// share a device, calls of less than `shared_limit` bytes do not change.
+    pub fn new(rank: u32, size: u32, shared_limit: u64) -> Agreement {
+        let leader =
+            Leader { wanted: false, missing: 0, refused: false, furthest: 0, ahead: FIRST_AHEAD, devices: Vec::new() };
         let state = if size == 1 { State::Agreed { switch: 0 } } else { State::Before };
-        Agreement { rank, size, calls: 0, state, asked: false, leader, outbox: VecDeque::new() }
+        Agreement {
+            rank,
+            size,
+            calls: 0,
+            state,
+            asked: false,
+            device: 0,
+            shared: false,
+            shared_limit,
+            leader,
+            outbox: VecDeque::new(),
+        }
     }
 
     /// Creates the state of members that use this crate from the first call on.
     pub fn reached() -> Agreement {
-        Agreement::new(0, 1)
+        Agreement::new(0, 1, 0)
     }
 
     /// Counts a call that every member makes, and says who performs it. If that is undecided, the call has not begun,
-    /// and must be counted again.
-    pub fn begin(&mut self) -> Performer {
+    /// and must be counted again. `bytes` is a size of the call that is equal at all members, or the maximum.
+    pub fn begin(&mut self, bytes: u64) -> Performer {
         let next = self.calls + 1;
         match self.state {
             State::Pending { switch } if next >= switch => return Performer::Undecided,
             _ => self.calls = next,
         }
-        self.performer()
+        self.performer(bytes)
     }
 
     /// Says who performs a call that not every member makes.
-    pub fn performer(&self) -> Performer {
+    pub fn performer(&self, bytes: u64) -> Performer {
         match self.state {
+            State::Agreed { .. } if self.shared && bytes < self.shared_limit => Performer::Host,
             State::Agreed { switch } if self.calls >= switch => Performer::Collectives,
             _ => Performer::Host,
         }
     }
 
-    /// Notes that this member passes device memory.
-    pub fn want(&mut self) {
+    /// Checks whether this member's device is known, or does not matter any more.
+    pub fn has_device(&self) -> bool {
+        self.device != 0 || matches!(self.state, State::Agreed { .. })
+    }
+
+    /// Notes that this member passes memory of a device: a number that stands for it, 0 if that is not known.
+    pub fn want(&mut self, device: u64) {
+        if self.device == 0 {
+            self.device = device;
+        }
         if !self.asked && self.state == State::Before {
             self.asked = true;
             if self.rank == 0 {
@@ -153,10 +190,10 @@ impl Agreement {
                 if !begun && self.state == State::Before {
                     self.state = State::Pending { switch };
                 }
-                self.outbox.push_back((0, Notice::Answer { begun, calls: self.calls }));
+                self.outbox.push_back((0, Notice::Answer { begun, calls: self.calls, device: self.device }));
             }
-            Notice::Answer { begun, calls } => self.count(begun, calls),
-            Notice::Decide { agreed } => self.decide(agreed),
+            Notice::Answer { begun, calls, device } => self.count(begun, calls, device),
+            Notice::Decide { agreed, shared } => self.decide(agreed, shared),
         }
     }
 
@@ -172,25 +209,32 @@ impl Agreement {
         let switch = self.calls.max(self.leader.furthest) + self.leader.ahead;
         self.leader.ahead *= 2;
         (self.leader.missing, self.leader.refused) = (self.size - 1, false);
+        self.leader.devices.clear();
         self.state = State::Pending { switch };
         self.tell_all(Notice::Propose { switch });
     }
 
-    fn count(&mut self, begun: bool, calls: u64) {
+    fn count(&mut self, begun: bool, calls: u64, device: u64) {
         let State::Pending { .. } = self.state else { return };
         self.leader.furthest = self.leader.furthest.max(calls);
         self.leader.refused |= begun;
+        self.leader.devices.extend((device != 0).then_some(device));
         self.leader.missing = self.leader.missing.saturating_sub(1);
         if self.leader.missing == 0 {
             let agreed = !self.leader.refused;
-            self.tell_all(Notice::Decide { agreed });
-            self.decide(agreed);
+            let devices = &mut self.leader.devices;
+            devices.extend((self.device != 0).then_some(self.device));
+            devices.sort_unstable();
+            let shared = devices.windows(2).any(|pair| pair[0] == pair[1]);
+            self.tell_all(Notice::Decide { agreed, shared });
+            self.decide(agreed, shared);
             self.propose();
         }
     }
 
-    fn decide(&mut self, agreed: bool) {
+    fn decide(&mut self, agreed: bool, shared: bool) {
         if let State::Pending { switch } = self.state {
+            self.shared = shared;
             self.state = if agreed { State::Agreed { switch } } else { State::Before };
         }
     }
@@ -202,145 +246,37 @@ impl Agreement {
 
 impl Notice {
     /// The length of a notice in bytes.
-    pub const LEN: usize = 16;
+    pub const LEN: usize = 24;
 
     /// Returns the bytes of a notice.
     pub fn encode(self) -> [u8; Notice::LEN] {
-        let (kind, word) = match self {
-            Notice::Want => (1, 0),
-            Notice::Propose { switch } => (2, switch),
-            Notice::Answer { begun: false, calls } => (3, calls),
-            Notice::Answer { begun: true, calls } => (4, calls),
-            Notice::Decide { agreed } => (5, u64::from(agreed)),
+        let words: [u64; 3] = match self {
+            Notice::Want => [1, 0, 0],
+            Notice::Propose { switch } => [2, switch, 0],
+            Notice::Answer { begun: false, calls, device } => [3, calls, device],
+            Notice::Answer { begun: true, calls, device } => [4, calls, device],
+            Notice::Decide { agreed, shared } => [5, u64::from(agreed), u64::from(shared)],
         };
         let mut bytes = [0; Notice::LEN];
-        bytes[..8].copy_from_slice(&u64::to_le_bytes(kind));
-        bytes[8..].copy_from_slice(&u64::to_le_bytes(word));
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
         bytes
     }
 
     /// Returns the notice of these bytes, or `None` if they are none.
     pub fn decode(bytes: [u8; Notice::LEN]) -> Option<Notice> {
-        let [kind, word] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
+        let [kind, word, more] = [0, 8, 16].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
         Some(match kind {
             1 => Notice::Want,
             2 => Notice::Propose { switch: word },
-            3 => Notice::Answer { begun: false, calls: word },
-            4 => Notice::Answer { begun: true, calls: word },
-            5 => Notice::Decide { agreed: word == 1 },
+            3 => Notice::Answer { begun: false, calls: word, device: more },
+            4 => Notice::Answer { begun: true, calls: word, device: more },
+            5 => Notice::Decide { agreed: word == 1, shared: more == 1 },
             _ => return None,
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A generator of numbers (xorshift).
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, limit: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 % limit as u64) as usize
-        }
-    }
-
-    /// Members whose messages arrive late, in order between each two.
-    struct Members {
-        members: Vec<Agreement>,
-        under_way: Vec<Vec<VecDeque<Notice>>>,
-        performed: Vec<Vec<Performer>>,
-    }
-
-    impl Members {
-        fn new(size: usize) -> Members {
-            Members {
-                members: (0..size).map(|rank| Agreement::new(rank as u32, size as u32)).collect(),
-                under_way: vec![vec![VecDeque::new(); size]; size],
-                performed: vec![Vec::new(); size],
-            }
-        }
-
-        fn collect(&mut self) {
-            for (from, member) in self.members.iter_mut().enumerate() {
-                while let Some((to, message)) = member.next_notice() {
-                    self.under_way[from][to as usize].push_back(message);
-                }
-            }
-        }
-
-        fn deliver(&mut self, from: usize, to: usize) {
-            if let Some(message) = self.under_way[from][to].pop_front() {
-                self.members[to].receive(Notice::decode(message.encode()).unwrap());
-            }
-        }
-    }
-
-    #[test]
-    fn all_members_change_at_the_same_call() {
-        for seed in 1..300_u32 {
-            let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.rotate_left(seed % 64) ^ u64::from(seed) << 7);
-            let size = 1 + random.below(5);
-            let calls = 60;
-            let mut all = Members::new(size);
-            let wants = random.below(size);
-            while all.performed.iter().any(|performed| performed.len() < calls) {
-                let member = random.below(size);
-                match random.below(3) {
-                    0 if all.performed[member].len() < calls => {
-                        if member == wants && all.performed[member].len() > 3 {
-                            all.members[member].want();
-                        }
-                        match all.members[member].begin() {
-                            Performer::Undecided => {}
-                            performer => all.performed[member].push(performer),
-                        }
-                    }
-                    _ => {
-                        let from = random.below(size);
-                        all.deliver(from, member);
-                    }
-                }
-                all.collect();
-            }
-            for performed in &all.performed {
-                assert_eq!(performed, &all.performed[0], "seed {seed}");
-            }
-        }
-    }
-
-    #[test]
-    fn members_that_keep_step_change_soon() {
-        let mut all = Members::new(3);
-        all.members[2].want();
-        for _ in 0..6 {
-            for rank in 0..3 {
-                let performer = all.members[rank].begin();
-                assert_ne!(performer, Performer::Undecided);
-                all.performed[rank].push(performer);
-                all.collect();
-            }
-            for _ in 0..4 {
-                for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0)] {
-                    all.deliver(from, to);
-                }
-                all.collect();
-            }
-        }
-        let below = all.performed[0].iter().filter(|performer| **performer == Performer::Host).count();
-        assert_eq!(below, 2, "{:?}", all.performed[0]);
-    }
-
-    #[test]
-    fn without_device_memory_nothing_is_sent() {
-        let mut member = Agreement::new(1, 4);
-        for _ in 0..100 {
-            assert_eq!(member.begin(), Performer::Host);
-        }
-        assert_eq!(member.next_notice(), None);
-    }
-}
+mod tests;
