@@ -76,9 +76,13 @@ impl Block {
         }
         match working {
             Working::Device(at) => Block::on_device(pools, at, len),
-            // Registered memory, since a device may copy to it.
-            Working::Host if pools.devices.present() => pools.host.take(len).map(Block::Host).ok_or(none),
             Working::Host => {
+                // Registered memory, as long as there is some, since a device may copy to it.
+                if pools.devices.present()
+                    && let Some(memory) = pools.host.take(len)
+                {
+                    return Ok(Block::Host(memory));
+                }
                 let units = len.div_ceil(size_of::<u128>());
                 let mut heap = Vec::new();
                 heap.try_reserve_exact(units).map_err(|_| none)?;

@@ -132,7 +132,9 @@ impl Operation {
             loop {
                 let ended = !matches!(self.poll(), Ok(false));
                 // A device gives no sign that would wake a sleeping process.
-                if ended || !self.resources.active.iter().any(Active::is_on_device) {
+                let on_device =
+                    matches!(self.state, State::New) || self.resources.active.iter().any(Active::is_on_device);
+                if ended || !on_device || shared.engine.is_forked() {
                     return ended;
                 }
                 shared.engine.progress();

@@ -111,6 +111,7 @@ int cableway_collective_request(cableway_collectives_t *module, struct cableway_
     self->module = module;
     *request = &self->super.super;
     if (!persistent && OMPI_SUCCESS != (rc = start_one(self))) {
+        *request = MPI_REQUEST_NULL;
         release(self);
     }
     return rc;
