@@ -129,7 +129,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["choice.rs", "placing.rs", "build.rs"],
             &["reduce"],
             &["run"],
-            &["agreement.rs"],
+            &["agreement"],
             &["lib.rs"],
         ],
     ),
