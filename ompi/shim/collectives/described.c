@@ -5,9 +5,8 @@
 
 void cableway_described_release(struct cableway_described *described)
 {
-    free(described->send);
-    free(described->receive);
-    free(described->edges);
+    free(described->send.many);
+    free(described->receive.many);
     free(described->counts);
 }
 
@@ -18,83 +17,52 @@ static void begin(struct cableway_described *d, enum cableway_collective_kind ki
     d->call.root = root;
 }
 
-static int send_one(struct cableway_described *d, const void *address, int count, ompi_datatype_t *datatype)
+/* Returns how many bytes behind the base a block begins. */
+static ptrdiff_t place(const struct cableway_argument *of, int block, ptrdiff_t extent)
 {
-    d->call.send = &d->one_send;
-    d->call.sends = 1;
-    return cableway_describe(&d->one_send, address, (size_t) count, datatype);
+    return of->shared                   ? 0
+           : NULL != of->wide           ? of->wide[block]
+           : NULL != of->bytes          ? of->bytes[block]
+           : NULL != of->displacements  ? of->displacements[block] * extent
+                                        : (ptrdiff_t) block * of->count * extent;
 }
 
-static int receive_one(struct cableway_described *d, void *address, int count, ompi_datatype_t *datatype)
+/* Describes the `n` blocks of one side. */
+static int describe(struct cableway_side *side, struct cableway_blocks *blocks, struct cableway_argument of, int n)
 {
-    d->call.receive = &d->one_receive;
-    d->call.receives = 1;
-    return cableway_describe(&d->one_receive, address, (size_t) count, datatype);
-}
-
-/* Where the blocks of a list are: the first of these that is not NULL, else `count` elements behind each other. */
-struct places {
-    const int *displacements; /* in extents */
-    const int *bytes;
-};
-
-/* A list of `n` blocks: of one type, or of one type each. */
-static int list(struct cableway_buffer **out, const void *base, int n, const int *counts, int count,
-                struct places places, ompi_datatype_t *datatype, ompi_datatype_t *const *datatypes)
-{
-    struct cableway_buffer *blocks = calloc((size_t) (n ? n : 1), sizeof *blocks);
+    struct cableway_buffer *out = &blocks->one;
     ptrdiff_t extent = 0;
-    int rc = NULL != blocks ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
-    *out = blocks;
-    if (NULL == datatypes) {
-        ompi_datatype_type_extent(datatype, &extent);
+    int rc = OMPI_SUCCESS;
+    if (1 < n) {
+        out = blocks->many = calloc((size_t) n, sizeof *out);
+        if (NULL == out) {
+            return OMPI_ERR_OUT_OF_RESOURCE;
+        }
+    }
+    side->buffers = out;
+    side->count = (size_t) n;
+    if (NULL != of.datatype) {
+        ompi_datatype_type_extent(of.datatype, &extent);
     }
     for (int i = 0; OMPI_SUCCESS == rc && i < n; i++) {
-        int elements = NULL != counts ? counts[i] : count;
-        ptrdiff_t at = NULL != places.bytes           ? places.bytes[i]
-                       : NULL != places.displacements ? places.displacements[i] * extent
-                                                      : (ptrdiff_t) i * count * extent;
+        int elements = NULL != of.counts ? of.counts[i] : of.count;
         /* The datatype of an empty block may be invalid. */
         if (0 != elements) {
-            rc = cableway_describe(&blocks[i], (const char *) base + at, (size_t) elements,
-                                   NULL != datatypes ? datatypes[i] : datatype);
+            rc = cableway_describe(&out[i], (const char *) of.base + place(&of, i, extent), (size_t) elements,
+                                   NULL != of.datatypes ? of.datatypes[i] : of.datatype);
         }
     }
     return rc;
 }
 
-static int send_list(struct cableway_described *d, const void *base, ompi_communicator_t *comm, const int *counts,
-                     int count, struct places places, ompi_datatype_t *datatype, ompi_datatype_t *const *datatypes)
+static int describe_send(struct cableway_described *d, struct cableway_argument of, int n)
 {
-    int n = ompi_comm_size(comm);
-    int rc = list(&d->send, base, n, counts, count, places, datatype, datatypes);
-    d->call.send = d->send;
-    d->call.sends = (size_t) n;
-    return rc;
+    return describe(&d->call.send, &d->send, of, n);
 }
 
-static int receive_list(struct cableway_described *d, const void *base, ompi_communicator_t *comm, const int *counts,
-                        int count, struct places places, ompi_datatype_t *datatype, ompi_datatype_t *const *datatypes)
+static int describe_receive(struct cableway_described *d, struct cableway_argument of, int n)
 {
-    int n = ompi_comm_size(comm);
-    int rc = list(&d->receive, base, n, counts, count, places, datatype, datatypes);
-    d->call.receive = d->receive;
-    d->call.receives = (size_t) n;
-    return rc;
-}
-
-static const struct places in_order = {NULL, NULL};
-
-static struct places at(const int *displacements)
-{
-    struct places places = {.displacements = displacements};
-    return places;
-}
-
-static struct places at_bytes(const int *bytes)
-{
-    struct places places = {.bytes = bytes};
-    return places;
+    return describe(&d->call.receive, &d->receive, of, n);
 }
 
 /* Evaluates `other` only if `one` succeeded. */
@@ -104,102 +72,45 @@ static struct places at_bytes(const int *bytes)
         OMPI_SUCCESS != first_ ? first_ : (other);                                                                     \
     })
 
-int cableway_describe_allgather(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                                void *rbuf, int rcount, ompi_datatype_t *rdtype, ompi_communicator_t *comm)
+int cableway_describe_allgather(struct cableway_described *d, struct cableway_argument out,
+                                struct cableway_argument in, ompi_communicator_t *comm)
 {
     begin(d, CABLEWAY_ALLGATHER, 0);
-    return both(MPI_IN_PLACE == sbuf ? OMPI_SUCCESS : send_one(d, sbuf, scount, sdtype),
-                receive_list(d, rbuf, comm, NULL, rcount, in_order, rdtype, NULL));
+    return both(MPI_IN_PLACE == out.base ? OMPI_SUCCESS : describe_send(d, out, 1),
+                describe_receive(d, in, ompi_comm_size(comm)));
 }
 
-int cableway_describe_allgatherv(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                                 void *rbuf, const int *rcounts, const int *displs, ompi_datatype_t *rdtype,
-                                 ompi_communicator_t *comm)
-{
-    begin(d, CABLEWAY_ALLGATHER, 0);
-    return both(MPI_IN_PLACE == sbuf ? OMPI_SUCCESS : send_one(d, sbuf, scount, sdtype),
-                receive_list(d, rbuf, comm, rcounts, 0, at(displs), rdtype, NULL));
-}
-
-int cableway_describe_alltoall(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                               void *rbuf, int rcount, ompi_datatype_t *rdtype, ompi_communicator_t *comm)
-{
-    begin(d, CABLEWAY_ALLTOALL, 0);
-    d->call.in_place = MPI_IN_PLACE == sbuf;
-    return both(d->call.in_place ? OMPI_SUCCESS : send_list(d, sbuf, comm, NULL, scount, in_order, sdtype, NULL),
-                receive_list(d, rbuf, comm, NULL, rcount, in_order, rdtype, NULL));
-}
-
-int cableway_describe_alltoallv(struct cableway_described *d, const void *sbuf, const int *scounts, const int *sdisps,
-                                ompi_datatype_t *sdtype, void *rbuf, const int *rcounts, const int *rdisps,
-                                ompi_datatype_t *rdtype, ompi_communicator_t *comm)
-{
-    begin(d, CABLEWAY_ALLTOALL, 0);
-    d->call.in_place = MPI_IN_PLACE == sbuf;
-    return both(d->call.in_place ? OMPI_SUCCESS : send_list(d, sbuf, comm, scounts, 0, at(sdisps), sdtype, NULL),
-                receive_list(d, rbuf, comm, rcounts, 0, at(rdisps), rdtype, NULL));
-}
-
-int cableway_describe_alltoallw(struct cableway_described *d, const void *sbuf, const int *scounts, const int *sdisps,
-                                ompi_datatype_t *const *sdtypes, void *rbuf, const int *rcounts, const int *rdisps,
-                                ompi_datatype_t *const *rdtypes, ompi_communicator_t *comm)
-{
-    begin(d, CABLEWAY_ALLTOALL, 0);
-    d->call.in_place = MPI_IN_PLACE == sbuf;
-    return both(d->call.in_place ? OMPI_SUCCESS : send_list(d, sbuf, comm, scounts, 0, at_bytes(sdisps), NULL, sdtypes),
-                receive_list(d, rbuf, comm, rcounts, 0, at_bytes(rdisps), NULL, rdtypes));
-}
-
-int cableway_describe_bcast(struct cableway_described *d, void *buffer, int count, ompi_datatype_t *dtype, int root)
-{
-    begin(d, CABLEWAY_BROADCAST, root);
-    return receive_one(d, buffer, count, dtype);
-}
-
-int cableway_describe_gather(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                             void *rbuf, int rcount, ompi_datatype_t *rdtype, int root, ompi_communicator_t *comm)
-{
-    int rc;
-    begin(d, CABLEWAY_GATHER, root);
-    rc = MPI_IN_PLACE == sbuf ? OMPI_SUCCESS : send_one(d, sbuf, scount, sdtype);
-    return root != ompi_comm_rank(comm)
-               ? rc
-               : both(rc, receive_list(d, rbuf, comm, NULL, rcount, in_order, rdtype, NULL));
-}
-
-int cableway_describe_gatherv(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                              void *rbuf, const int *rcounts, const int *displs, ompi_datatype_t *rdtype, int root,
-                              ompi_communicator_t *comm)
-{
-    int rc;
-    begin(d, CABLEWAY_GATHER, root);
-    rc = MPI_IN_PLACE == sbuf ? OMPI_SUCCESS : send_one(d, sbuf, scount, sdtype);
-    return root != ompi_comm_rank(comm)
-               ? rc
-               : both(rc, receive_list(d, rbuf, comm, rcounts, 0, at(displs), rdtype, NULL));
-}
-
-int cableway_describe_scatter(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                              void *rbuf, int rcount, ompi_datatype_t *rdtype, int root, ompi_communicator_t *comm)
-{
-    int rc;
-    begin(d, CABLEWAY_SCATTER, root);
-    rc = MPI_IN_PLACE == rbuf ? OMPI_SUCCESS : receive_one(d, rbuf, rcount, rdtype);
-    return root != ompi_comm_rank(comm)
-               ? rc
-               : both(rc, send_list(d, sbuf, comm, NULL, scount, in_order, sdtype, NULL));
-}
-
-int cableway_describe_scatterv(struct cableway_described *d, const void *sbuf, const int *scounts, const int *displs,
-                               ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype, int root,
+int cableway_describe_alltoall(struct cableway_described *d, struct cableway_argument out, struct cableway_argument in,
                                ompi_communicator_t *comm)
 {
-    int rc;
+    int n = ompi_comm_size(comm);
+    begin(d, CABLEWAY_ALLTOALL, 0);
+    d->call.in_place = MPI_IN_PLACE == out.base;
+    return both(d->call.in_place ? OMPI_SUCCESS : describe_send(d, out, n), describe_receive(d, in, n));
+}
+
+int cableway_describe_bcast(struct cableway_described *d, struct cableway_argument data, int root)
+{
+    begin(d, CABLEWAY_BROADCAST, root);
+    return describe_receive(d, data, 1);
+}
+
+int cableway_describe_gather(struct cableway_described *d, struct cableway_argument out, struct cableway_argument in,
+                             int root, ompi_communicator_t *comm)
+{
+    bool at_root = root == ompi_comm_rank(comm);
+    begin(d, CABLEWAY_GATHER, root);
+    return both(MPI_IN_PLACE == out.base ? OMPI_SUCCESS : describe_send(d, out, 1),
+                at_root ? describe_receive(d, in, ompi_comm_size(comm)) : OMPI_SUCCESS);
+}
+
+int cableway_describe_scatter(struct cableway_described *d, struct cableway_argument out, struct cableway_argument in,
+                              int root, ompi_communicator_t *comm)
+{
+    bool at_root = root == ompi_comm_rank(comm);
     begin(d, CABLEWAY_SCATTER, root);
-    rc = MPI_IN_PLACE == rbuf ? OMPI_SUCCESS : receive_one(d, rbuf, rcount, rdtype);
-    return root != ompi_comm_rank(comm)
-               ? rc
-               : both(rc, send_list(d, sbuf, comm, scounts, 0, at(displs), sdtype, NULL));
+    return both(MPI_IN_PLACE == in.base ? OMPI_SUCCESS : describe_receive(d, in, 1),
+                at_root ? describe_send(d, out, ompi_comm_size(comm)) : OMPI_SUCCESS);
 }
 
 int cableway_describe_reduction(struct cableway_described *d, enum cableway_collective_kind kind, const void *sbuf,

@@ -8,13 +8,48 @@
 
 #include "operations.h"
 
+/* A buffer argument: one block, or one for each rank or neighbour. */
+struct cableway_argument {
+    const void *base;
+    const int *counts; /* of elements; NULL if each block has `count` */
+    int count;
+    bool shared;                         /* all blocks are the first one */
+    const int *displacements;            /* in extents; NULL if the blocks lie behind each other */
+    const int *bytes;                    /* displacements in bytes, if not NULL */
+    const MPI_Aint *wide;                /* the same */
+    ompi_datatype_t *datatype;           /* of all blocks, or NULL */
+    ompi_datatype_t *const *datatypes;   /* of each block */
+};
+
+/* One block, or equal blocks behind each other. */
+static inline struct cableway_argument cableway_equal(const void *base, int count, ompi_datatype_t *datatype)
+{
+    return (struct cableway_argument){.base = base, .count = count, .datatype = datatype};
+}
+
+static inline struct cableway_argument cableway_varied(const void *base, const int *counts, const int *displacements,
+                                                       ompi_datatype_t *datatype)
+{
+    return (struct cableway_argument){
+        .base = base, .counts = counts, .displacements = displacements, .datatype = datatype};
+}
+
+static inline struct cableway_argument cableway_typed(const void *base, const int *counts, const int *bytes,
+                                                      ompi_datatype_t *const *datatypes)
+{
+    return (struct cableway_argument){.base = base, .counts = counts, .bytes = bytes, .datatypes = datatypes};
+}
+
+/* The blocks of one side of a call. */
+struct cableway_blocks {
+    struct cableway_buffer one, *many; /* many: allocated, or NULL */
+};
+
 /* A call, and the memory of its lists. It must not move. */
 struct cableway_described {
     struct cableway_collective call;
-    struct cableway_buffer one_send, one_receive;
-    struct cableway_buffer *send, *receive; /* allocated, or NULL */
-    struct cableway_edge *edges;            /* allocated, or NULL */
-    int *counts;                            /* allocated, or NULL */
+    struct cableway_blocks send, receive;
+    int *counts; /* allocated, or NULL */
 };
 
 /* The functions below fill in a call. They return OMPI_SUCCESS, an error, or this, for what the engine does not do: a
@@ -28,30 +63,15 @@ bool cableway_reduction_defined(int operation, int element);
 
 void cableway_described_release(struct cableway_described *described);
 
-int cableway_describe_allgather(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                                void *rbuf, int rcount, ompi_datatype_t *rdtype, ompi_communicator_t *comm);
-int cableway_describe_allgatherv(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                                 void *rbuf, const int *rcounts, const int *displs, ompi_datatype_t *rdtype,
-                                 ompi_communicator_t *comm);
-int cableway_describe_alltoall(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                               void *rbuf, int rcount, ompi_datatype_t *rdtype, ompi_communicator_t *comm);
-int cableway_describe_alltoallv(struct cableway_described *d, const void *sbuf, const int *scounts, const int *sdisps,
-                                ompi_datatype_t *sdtype, void *rbuf, const int *rcounts, const int *rdisps,
-                                ompi_datatype_t *rdtype, ompi_communicator_t *comm);
-int cableway_describe_alltoallw(struct cableway_described *d, const void *sbuf, const int *scounts, const int *sdisps,
-                                ompi_datatype_t *const *sdtypes, void *rbuf, const int *rcounts, const int *rdisps,
-                                ompi_datatype_t *const *rdtypes, ompi_communicator_t *comm);
-int cableway_describe_bcast(struct cableway_described *d, void *buffer, int count, ompi_datatype_t *dtype, int root);
-int cableway_describe_gather(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                             void *rbuf, int rcount, ompi_datatype_t *rdtype, int root, ompi_communicator_t *comm);
-int cableway_describe_gatherv(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                              void *rbuf, const int *rcounts, const int *displs, ompi_datatype_t *rdtype, int root,
-                              ompi_communicator_t *comm);
-int cableway_describe_scatter(struct cableway_described *d, const void *sbuf, int scount, ompi_datatype_t *sdtype,
-                              void *rbuf, int rcount, ompi_datatype_t *rdtype, int root, ompi_communicator_t *comm);
-int cableway_describe_scatterv(struct cableway_described *d, const void *sbuf, const int *scounts, const int *displs,
-                               ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype, int root,
-                               ompi_communicator_t *comm);
+int cableway_describe_allgather(struct cableway_described *d, struct cableway_argument send,
+                                struct cableway_argument receive, ompi_communicator_t *comm);
+int cableway_describe_alltoall(struct cableway_described *d, struct cableway_argument send,
+                               struct cableway_argument receive, ompi_communicator_t *comm);
+int cableway_describe_bcast(struct cableway_described *d, struct cableway_argument data, int root);
+int cableway_describe_gather(struct cableway_described *d, struct cableway_argument send,
+                             struct cableway_argument receive, int root, ompi_communicator_t *comm);
+int cableway_describe_scatter(struct cableway_described *d, struct cableway_argument send,
+                              struct cableway_argument receive, int root, ompi_communicator_t *comm);
 /* A reduction without lists. */
 int cableway_describe_reduction(struct cableway_described *d, enum cableway_collective_kind kind, const void *sbuf,
                                 void *rbuf, size_t count, ompi_datatype_t *dtype, ompi_op_t *op, int root);

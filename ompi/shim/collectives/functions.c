@@ -16,6 +16,8 @@
  * DESCRIBE_    the call that describes it to the engine */
 #define TWO {.send = sbuf, .recv = rbuf}
 #define ONE {.recv = rbuf}
+#define EQUAL_OUT cableway_equal(sbuf, scount, sdtype)
+#define EQUAL_IN cableway_equal(rbuf, rcount, rdtype)
 
 #define PARAMETERS_allgather                                                                                           \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype,            \
@@ -25,7 +27,7 @@
 #define BUFFERS_allgather TWO
 #define SIZE_allgather (all_bytes(rcount, rdtype, comm))
 #define COUNTED_allgather (has_data(rcount, rdtype))
-#define DESCRIBE_allgather cableway_describe_allgather(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm)
+#define DESCRIBE_allgather cableway_describe_allgather(&d, EQUAL_OUT, EQUAL_IN, comm)
 
 #define PARAMETERS_allgatherv                                                                                          \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, const int *rcounts, const int *displs,          \
@@ -35,7 +37,8 @@
 #define BUFFERS_allgatherv TWO
 #define SIZE_allgatherv UINT64_MAX
 #define COUNTED_allgatherv (any_data(rcounts, rdtype, comm))
-#define DESCRIBE_allgatherv cableway_describe_allgatherv(&d, sbuf, scount, sdtype, rbuf, rcounts, displs, rdtype, comm)
+#define DESCRIBE_allgatherv                                                                                            \
+    cableway_describe_allgather(&d, EQUAL_OUT, cableway_varied(rbuf, rcounts, displs, rdtype), comm)
 
 #define PARAMETERS_allreduce                                                                                           \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
@@ -54,7 +57,7 @@
 #define BUFFERS_alltoall TWO
 #define SIZE_alltoall (all_bytes(rcount, rdtype, comm))
 #define COUNTED_alltoall (has_data(rcount, rdtype))
-#define DESCRIBE_alltoall cableway_describe_alltoall(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm)
+#define DESCRIBE_alltoall cableway_describe_alltoall(&d, EQUAL_OUT, EQUAL_IN, comm)
 
 #define PARAMETERS_alltoallv                                                                                           \
     const void *sbuf, const int *scounts, const int *sdisps, ompi_datatype_t *sdtype, void *rbuf,                      \
@@ -65,7 +68,8 @@
 #define SIZE_alltoallv UINT64_MAX
 #define COUNTED_alltoallv (true)
 #define DESCRIBE_alltoallv                                                                                             \
-    cableway_describe_alltoallv(&d, sbuf, scounts, sdisps, sdtype, rbuf, rcounts, rdisps, rdtype, comm)
+    cableway_describe_alltoall(&d, cableway_varied(sbuf, scounts, sdisps, sdtype),                                     \
+                               cableway_varied(rbuf, rcounts, rdisps, rdtype), comm)
 
 #define PARAMETERS_alltoallw                                                                                           \
     const void *sbuf, const int *scounts, const int *sdisps, ompi_datatype_t *const *sdtypes, void *rbuf,              \
@@ -76,7 +80,8 @@
 #define SIZE_alltoallw UINT64_MAX
 #define COUNTED_alltoallw (true)
 #define DESCRIBE_alltoallw                                                                                             \
-    cableway_describe_alltoallw(&d, sbuf, scounts, sdisps, sdtypes, rbuf, rcounts, rdisps, rdtypes, comm)
+    cableway_describe_alltoall(&d, cableway_typed(sbuf, scounts, sdisps, sdtypes),                                     \
+                               cableway_typed(rbuf, rcounts, rdisps, rdtypes), comm)
 
 #define PARAMETERS_bcast void *rbuf, int count, ompi_datatype_t *dtype, int root, ompi_communicator_t *comm
 #define PREPARE_bcast prepare_bcast(&call, count, dtype, root, comm)
@@ -84,7 +89,7 @@
 #define BUFFERS_bcast ONE
 #define SIZE_bcast (bytes_of(count, dtype))
 #define COUNTED_bcast (has_data(count, dtype))
-#define DESCRIBE_bcast cableway_describe_bcast(&d, rbuf, count, dtype, root)
+#define DESCRIBE_bcast cableway_describe_bcast(&d, cableway_equal(rbuf, count, dtype), root)
 
 #define PARAMETERS_exscan                                                                                              \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
@@ -103,7 +108,7 @@
 #define BUFFERS_gather TWO
 #define SIZE_gather (MPI_IN_PLACE == sbuf ? all_bytes(rcount, rdtype, comm) : all_bytes(scount, sdtype, comm))
 #define COUNTED_gather (MPI_IN_PLACE == sbuf ? has_data(rcount, rdtype) : has_data(scount, sdtype))
-#define DESCRIBE_gather cableway_describe_gather(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, root, comm)
+#define DESCRIBE_gather cableway_describe_gather(&d, EQUAL_OUT, EQUAL_IN, root, comm)
 
 #define PARAMETERS_gatherv                                                                                             \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, const int *rcounts, const int *displs,          \
@@ -113,7 +118,8 @@
 #define BUFFERS_gatherv TWO
 #define SIZE_gatherv UINT64_MAX
 #define COUNTED_gatherv (false)
-#define DESCRIBE_gatherv cableway_describe_gatherv(&d, sbuf, scount, sdtype, rbuf, rcounts, displs, rdtype, root, comm)
+#define DESCRIBE_gatherv                                                                                               \
+    cableway_describe_gather(&d, EQUAL_OUT, cableway_varied(rbuf, rcounts, displs, rdtype), root, comm)
 
 #define PARAMETERS_reduce                                                                                              \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, int root,                   \
@@ -161,7 +167,7 @@
 #define BUFFERS_scatter TWO
 #define SIZE_scatter (MPI_IN_PLACE == rbuf ? all_bytes(scount, sdtype, comm) : all_bytes(rcount, rdtype, comm))
 #define COUNTED_scatter (MPI_IN_PLACE == rbuf ? has_data(scount, sdtype) : has_data(rcount, rdtype))
-#define DESCRIBE_scatter cableway_describe_scatter(&d, sbuf, scount, sdtype, rbuf, rcount, rdtype, root, comm)
+#define DESCRIBE_scatter cableway_describe_scatter(&d, EQUAL_OUT, EQUAL_IN, root, comm)
 
 #define PARAMETERS_scatterv                                                                                            \
     const void *sbuf, const int *scounts, const int *displs, ompi_datatype_t *sdtype, void *rbuf, int rcount,          \
@@ -172,7 +178,7 @@
 #define SIZE_scatterv UINT64_MAX
 #define COUNTED_scatterv (false)
 #define DESCRIBE_scatterv                                                                                              \
-    cableway_describe_scatterv(&d, sbuf, scounts, displs, sdtype, rbuf, rcount, rdtype, root, comm)
+    cableway_describe_scatter(&d, cableway_varied(sbuf, scounts, displs, sdtype), EQUAL_IN, root, comm)
 
 #define PARAMETERS_neighbor_allgather                                                                                  \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype,            \

@@ -23,16 +23,18 @@ struct cableway_edge {
     uint32_t rank, message;
 };
 
-/* A call. Lists hold one buffer for each rank (or neighbour), one buffer, or none, as the operation has them. */
+/* What a call sends, or receives: one buffer for each rank or neighbour, one buffer, or none. */
+struct cableway_side {
+    const struct cableway_buffer *buffers;
+    size_t count;
+    const struct cableway_edge *edges; /* one for each buffer of a neighbourhood operation, else NULL */
+};
+
 struct cableway_collective {
     int kind; /* enum cableway_collective_kind */
     int root;
     bool in_place;
-    const struct cableway_buffer *send;
-    size_t sends;
-    const struct cableway_buffer *receive;
-    size_t receives;
-    const struct cableway_edge *send_edges, *receive_edges; /* of neighbourhood operations */
+    struct cableway_side send, receive;
     /* Of reductions: the numbers of the operation and of the element type in Rust's lists. */
     int operation, element;
     const void *input;

@@ -87,11 +87,11 @@ OBJ_CLASS_INSTANCE(collective_request_t, ompi_coll_base_nbc_request_t, construct
 static void move(struct cableway_described *to, const struct cableway_described *from)
 {
     *to = *from;
-    if (&from->one_send == from->call.send) {
-        to->call.send = &to->one_send;
+    if (&from->send.one == from->call.send.buffers) {
+        to->call.send.buffers = &to->send.one;
     }
-    if (&from->one_receive == from->call.receive) {
-        to->call.receive = &to->one_receive;
+    if (&from->receive.one == from->call.receive.buffers) {
+        to->call.receive.buffers = &to->receive.one;
     }
 }
 

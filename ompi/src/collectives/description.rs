@@ -13,12 +13,8 @@ pub(crate) struct Description {
     kind: c_int,
     root: c_int,
     in_place: bool,
-    send: *const BufferDescription,
-    sends: usize,
-    receive: *const BufferDescription,
-    receives: usize,
-    send_edges: *const EdgeDescription,
-    receive_edges: *const EdgeDescription,
+    send: Side,
+    receive: Side,
     operation: c_int,
     element: c_int,
     input: *const c_void,
@@ -26,6 +22,14 @@ pub(crate) struct Description {
     count: u64,
     counts: *const c_int,
     ranks: usize,
+}
+
+/// `struct cableway_side`
+#[repr(C)]
+struct Side {
+    buffers: *const BufferDescription,
+    count: usize,
+    edges: *const EdgeDescription,
 }
 
 /// `struct cableway_edge`
@@ -62,6 +66,22 @@ unsafe fn slice<'a, T>(array: *const T, len: usize) -> &'a [T] {
     if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(array, len) } }
 }
 
+impl Side {
+    /// # Safety
+    /// The description is valid, as long as the result is used.
+    unsafe fn buffers(&self) -> &[BufferDescription] {
+        // SAFETY: the caller's promise.
+        unsafe { slice(self.buffers, self.count) }
+    }
+
+    /// # Safety
+    /// As [`buffers`](Self::buffers), and of a neighbourhood operation.
+    unsafe fn edges(&self) -> &[EdgeDescription] {
+        // SAFETY: the caller's promise.
+        unsafe { slice(self.edges, self.count) }
+    }
+}
+
 impl Description {
     /// Returns the call.
     ///
@@ -69,7 +89,7 @@ impl Description {
     /// The description is valid, and its layouts live as long as the call.
     pub(super) unsafe fn call<'a>(&self) -> Result<Call<'a>, Error> {
         // SAFETY: the caller's promise.
-        let (send, receive) = unsafe { (slice(self.send, self.sends), slice(self.receive, self.receives)) };
+        let (send, receive) = unsafe { (self.send.buffers(), self.receive.buffers()) };
         // SAFETY: the caller's promise.
         let all = |list: &[BufferDescription]| list.iter().map(|one| unsafe { memory(one) }).collect::<Vec<_>>();
         let first = |list: &[BufferDescription]| all(list).first().copied();
@@ -84,7 +104,7 @@ impl Description {
             kind::ALLTOALL => Call::Alltoall { send: (!self.in_place).then(|| all(send)), receive: all(receive) },
             kind::NEIGHBORS => {
                 // SAFETY: each edge belongs to a buffer.
-                let edges = unsafe { (slice(self.send_edges, self.sends), slice(self.receive_edges, self.receives)) };
+                let edges = unsafe { (self.send.edges(), self.receive.edges()) };
                 Call::Neighbors { send: join(edges.0, all(send)), receive: join(edges.1, all(receive)) }
             }
             kind::ALLREDUCE => Call::Allreduce(self.operands()?),
