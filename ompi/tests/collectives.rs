@@ -128,6 +128,11 @@ fn random_collectives_of_two_threads(ranks: u64) {
     random_with(ranks, 2);
 }
 
+/// Ten operations in three rounds; persistent ones are started three times.
+fn freed(ranks: u64) {
+    assert_checked(&run(ranks, "freed", &[]), ranks * 3 * (6 + 4 * 3));
+}
+
 /// Makes a test for each number of processes.
 macro_rules! for_several_ranks {
     ($($function:ident),*) => {
@@ -160,7 +165,7 @@ macro_rules! for_several_ranks {
     };
 }
 
-for_several_ranks!(reductions, movement, groups, random_collectives, random_collectives_of_two_threads);
+for_several_ranks!(reductions, movement, groups, freed, random_collectives, random_collectives_of_two_threads);
 
 /// `mpirun` ends a job if a rank dies, unless it is configured otherwise.
 #[test]

@@ -8,6 +8,7 @@ void cableway_described_release(struct cableway_described *described)
     free(described->send.many);
     free(described->receive.many);
     free(described->counts);
+    cableway_kept_release(&described->kept);
 }
 
 static void begin(struct cableway_described *d, enum cableway_collective_kind kind, int root)
@@ -28,7 +29,8 @@ static ptrdiff_t place(const struct cableway_argument *of, int block, ptrdiff_t 
 }
 
 /* Describes the `n` blocks of one side. */
-static int describe(struct cableway_side *side, struct cableway_blocks *blocks, struct cableway_argument of, int n)
+static int describe(struct cableway_described *d, struct cableway_side *side, struct cableway_blocks *blocks,
+                    struct cableway_argument of, int n)
 {
     struct cableway_buffer *out = &blocks->one;
     ptrdiff_t extent = 0;
@@ -48,8 +50,11 @@ static int describe(struct cableway_side *side, struct cableway_blocks *blocks, 
         int elements = NULL != of.counts ? of.counts[i] : of.count;
         /* The datatype of an empty block may be invalid. */
         if (0 != elements) {
-            rc = cableway_describe(&out[i], (const char *) of.base + place(&of, i, extent), (size_t) elements,
-                                   NULL != of.datatypes ? of.datatypes[i] : of.datatype);
+            ompi_datatype_t *datatype = NULL != of.datatypes ? of.datatypes[i] : of.datatype;
+            rc = cableway_describe(&out[i], (const char *) of.base + place(&of, i, extent), (size_t) elements, datatype);
+            if (OMPI_SUCCESS == rc && NULL != out[i].layout) {
+                rc = cableway_keep_type(&d->kept, datatype);
+            }
         }
     }
     return rc;
@@ -57,12 +62,12 @@ static int describe(struct cableway_side *side, struct cableway_blocks *blocks, 
 
 static int describe_send(struct cableway_described *d, struct cableway_argument of, int n)
 {
-    return describe(&d->call.send, &d->send, of, n);
+    return describe(d, &d->call.send, &d->send, of, n);
 }
 
 static int describe_receive(struct cableway_described *d, struct cableway_argument of, int n)
 {
-    return describe(&d->call.receive, &d->receive, of, n);
+    return describe(d, &d->call.receive, &d->receive, of, n);
 }
 
 /* Evaluates `other` only if `one` succeeded. */

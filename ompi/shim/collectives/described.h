@@ -6,6 +6,7 @@
 
 #include "ompi/op/op.h"
 
+#include "../staging/kept.h"
 #include "operations.h"
 
 /* A buffer argument: one block, or one for each rank or neighbour. */
@@ -45,11 +46,13 @@ struct cableway_blocks {
     struct cableway_buffer one, *many; /* many: allocated, or NULL */
 };
 
-/* A call, and the memory of its lists. It must not move. */
+/* A call, and what it needs as long as it may be started: the memory of its lists, and the datatypes whose layouts it
+ * uses, which the program may free meanwhile. It must not move. */
 struct cableway_described {
     struct cableway_collective call;
     struct cableway_blocks send, receive;
     int *counts; /* allocated, or NULL */
+    struct cableway_kept kept;
 };
 
 /* The functions below fill in a call. They return OMPI_SUCCESS, an error, or this, for what the engine does not do: a

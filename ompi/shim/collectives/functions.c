@@ -42,7 +42,7 @@
 
 #define PARAMETERS_allreduce                                                                                           \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
-#define PREPARE_allreduce prepare_allreduce(&call, count, dtype)
+#define PREPARE_allreduce (keep_op(&call, op), prepare_allreduce(&call, count, dtype))
 #define ARGUMENTS_allreduce call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_allreduce TWO
 #define SIZE_allreduce (bytes_of(count, dtype))
@@ -93,7 +93,7 @@
 
 #define PARAMETERS_exscan                                                                                              \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
-#define PREPARE_exscan prepare_exscan(&call, count, dtype)
+#define PREPARE_exscan (keep_op(&call, op), prepare_exscan(&call, count, dtype))
 #define ARGUMENTS_exscan call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_exscan TWO
 #define SIZE_exscan (bytes_of(count, dtype))
@@ -124,7 +124,7 @@
 #define PARAMETERS_reduce                                                                                              \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, int root,                   \
     ompi_communicator_t *comm
-#define PREPARE_reduce prepare_reduce(&call, count, dtype, root, comm)
+#define PREPARE_reduce (keep_op(&call, op), prepare_reduce(&call, count, dtype, root, comm))
 #define ARGUMENTS_reduce call.send, call.recv, count, dtype, op, root, comm
 #define BUFFERS_reduce TWO
 #define SIZE_reduce (bytes_of(count, dtype))
@@ -134,7 +134,7 @@
 #define PARAMETERS_reduce_scatter                                                                                      \
     const void *sbuf, void *rbuf, const int *rcounts, ompi_datatype_t *dtype, struct ompi_op_t *op,                    \
     ompi_communicator_t *comm
-#define PREPARE_reduce_scatter prepare_reduce_scatter(&call, rcounts, dtype, comm)
+#define PREPARE_reduce_scatter (keep_op(&call, op), prepare_reduce_scatter(&call, rcounts, dtype, comm))
 #define ARGUMENTS_reduce_scatter call.send, call.recv, rcounts, dtype, op, comm
 #define BUFFERS_reduce_scatter TWO
 #define SIZE_reduce_scatter UINT64_MAX
@@ -143,7 +143,7 @@
 
 #define PARAMETERS_reduce_scatter_block                                                                                \
     const void *sbuf, void *rbuf, int rcount, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
-#define PREPARE_reduce_scatter_block prepare_reduce_scatter_block(&call, rcount, dtype, comm)
+#define PREPARE_reduce_scatter_block (keep_op(&call, op), prepare_reduce_scatter_block(&call, rcount, dtype, comm))
 #define ARGUMENTS_reduce_scatter_block call.send, call.recv, rcount, dtype, op, comm
 #define BUFFERS_reduce_scatter_block TWO
 #define SIZE_reduce_scatter_block (all_bytes(rcount, dtype, comm))
@@ -152,7 +152,7 @@
 
 #define PARAMETERS_scan                                                                                                \
     const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, ompi_communicator_t *comm
-#define PREPARE_scan prepare_allreduce(&call, count, dtype)
+#define PREPARE_scan (keep_op(&call, op), prepare_allreduce(&call, count, dtype))
 #define ARGUMENTS_scan call.send, call.recv, count, dtype, op, comm
 #define BUFFERS_scan TWO
 #define SIZE_scan (bytes_of(count, dtype))
@@ -271,18 +271,19 @@ static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_co
     }
 
 /* Stages the buffers if a driver is loaded. */
-#define PREPARE(name)                                                                                                  \
+#define PREPARE(name, is_persistent)                                                                                   \
     struct cableway_call call = BUFFERS_##name, given = call;                                                          \
     mca_coll_base_comm_coll_t *lower = &self->lower;                                                                   \
     int rc;                                                                                                            \
     if (OPAL_UNLIKELY(cableway_devices_present())) {                                                                   \
+        call.persistent = is_persistent;                                                                               \
         rc = PREPARE_##name;                                                                                           \
         if (OMPI_SUCCESS != rc) {                                                                                      \
-            cableway_staging_free(call.staging);                                                                       \
+            cableway_call_discard(&call);                                                                              \
             return rc;                                                                                                 \
         }                                                                                                              \
         if (NULL != call.staging && NULL != self->members) {                                                           \
-            cableway_collectives_want(self->members, given.send, given.recv);                                                                  \
+            cableway_collectives_want(self->members, given.send, given.recv);                                          \
         }                                                                                                              \
     }
 
@@ -292,18 +293,11 @@ static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_co
         return rc;                                                                                                     \
     }
 
-#define RETURN_STAGED_REQUEST(persistent)                                                                              \
-    if (OMPI_SUCCESS != rc) {                                                                                          \
-        cableway_staging_free(call.staging);                                                                           \
-        return rc;                                                                                                     \
-    }                                                                                                                  \
-    return cableway_staging_request(request, call.staging, persistent);
-
 #define DEFINE(name)                                                                                                   \
     static int name(PARAMETERS_##name, mca_coll_base_module_t *module)                                                 \
     {                                                                                                                  \
         PERFORM(name, cableway_perform(self, &d, described))                                                           \
-        PREPARE(name)                                                                                                  \
+        PREPARE(name, false)                                                                                           \
         if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \
             return lower->coll_##name(ARGUMENTS_##name, lower->coll_##name##_module);                                  \
         }                                                                                                              \
@@ -315,25 +309,30 @@ static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_co
     static int i##name(PARAMETERS_##name, ompi_request_t **request, mca_coll_base_module_t *module)                    \
     {                                                                                                                  \
         PERFORM(name, cableway_perform_later(self, &d, described, comm, false, request))                               \
-        PREPARE(name)                                                                                                  \
+        PREPARE(name, false)                                                                                           \
         if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \
             return lower->coll_i##name(ARGUMENTS_##name, request, lower->coll_i##name##_module);                       \
         }                                                                                                              \
         FILL()                                                                                                         \
         rc = lower->coll_i##name(ARGUMENTS_##name, request, lower->coll_i##name##_module);                             \
-        RETURN_STAGED_REQUEST(false)                                                                                   \
+        if (OMPI_SUCCESS != rc) {                                                                                      \
+            cableway_staging_free(call.staging);                                                                       \
+            return rc;                                                                                                 \
+        }                                                                                                              \
+        return cableway_staging_request(request, call.staging, comm);                                                  \
     }                                                                                                                  \
                                                                                                                        \
     static int name##_init(PARAMETERS_##name, ompi_info_t *info, ompi_request_t **request,                             \
                            mca_coll_base_module_t *module)                                                             \
     {                                                                                                                  \
         PERFORM(name, cableway_perform_later(self, &d, described, comm, true, request))                                \
-        PREPARE(name)                                                                                                  \
+        PREPARE(name, true)                                                                                            \
         rc = lower->coll_##name##_init(ARGUMENTS_##name, info, request, lower->coll_##name##_init_module);             \
-        if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \
+        if (OPAL_LIKELY(NULL == call.staging) || OMPI_SUCCESS != rc) {                                                 \
+            cableway_call_discard(&call);                                                                              \
             return rc;                                                                                                 \
         }                                                                                                              \
-        RETURN_STAGED_REQUEST(true)                                                                                    \
+        return cableway_staging_persistent(request, &call, comm);                                                      \
     }
 
 CABLEWAY_COLLECTIVES(DEFINE)

@@ -13,8 +13,8 @@
 #define READ CABLEWAY_READ
 #define WRITE CABLEWAY_WRITE
 
-#define SEND_ONE(count, datatype) cableway_stage_one(&call->staging, (void **) &call->send, count, datatype, READ)
-#define RECV_ONE(count, datatype, access) cableway_stage_one(&call->staging, &call->recv, count, datatype, access)
+#define SEND_ONE(count, datatype) cableway_stage_block(call, (void **) &call->send, count, datatype, READ)
+#define RECV_ONE(count, datatype, access) cableway_stage_block(call, &call->recv, count, datatype, access)
 
 static inline int peers(ompi_communicator_t *communicator)
 {
@@ -40,11 +40,20 @@ static inline bool is_part(ompi_communicator_t *communicator, int root)
         OMPI_SUCCESS != first_ ? first_ : (other);                                                                     \
     })
 
+/* Keeps the operation of a persistent call alive. */
+static inline void keep_op(struct cableway_call *call, ompi_op_t *op)
+{
+    if (call->persistent) {
+        cableway_keep_op(&call->kept, op);
+    }
+}
+
 /* Stages a receive buffer of which the call reads `in` elements and writes `out`. */
 static inline int recv_in_place(struct cableway_call *call, size_t in, size_t out, ompi_datatype_t *datatype)
 {
     struct cableway_block blocks[2];
-    int rc = cableway_block(&blocks[0], call->recv, in, datatype, READ);
+    int rc = cableway_call_keep(call, datatype);
+    rc = first_error(rc, cableway_block(&blocks[0], call->recv, in, datatype, READ));
     rc = first_error(rc, cableway_block(&blocks[1], call->recv, out, datatype, WRITE));
     return first_error(rc, cableway_error(cableway_staging_add(&call->staging, &call->recv, blocks, 2)));
 }
@@ -63,7 +72,7 @@ static inline int prepare_allgatherv(struct cableway_call *call, int scount, omp
 {
     bool in_place = MPI_IN_PLACE == call->send;
     int rc = in_place ? OMPI_SUCCESS : SEND_ONE(scount, sdtype);
-    return first_error(rc, cableway_stage_vector(&call->staging, &call->recv, peers(comm), rcounts, displs, rdtype,
+    return first_error(rc, cableway_stage_vector(call, &call->recv, peers(comm), rcounts, displs, rdtype,
                                                  in_place ? READ | WRITE : WRITE));
 }
 
@@ -88,9 +97,9 @@ static inline int prepare_alltoallv(struct cableway_call *call, const int *scoun
 {
     bool in_place = MPI_IN_PLACE == call->send;
     int rc = in_place ? OMPI_SUCCESS
-                      : cableway_stage_vector(&call->staging, (void **) &call->send, peers(comm), scounts, sdisps,
+                      : cableway_stage_vector(call, (void **) &call->send, peers(comm), scounts, sdisps,
                                               sdtype, READ);
-    return first_error(rc, cableway_stage_vector(&call->staging, &call->recv, peers(comm), rcounts, rdisps, rdtype,
+    return first_error(rc, cableway_stage_vector(call, &call->recv, peers(comm), rcounts, rdisps, rdtype,
                                                  in_place ? READ | WRITE : WRITE));
 }
 
@@ -100,9 +109,9 @@ static inline int prepare_alltoallw(struct cableway_call *call, const int *scoun
 {
     bool in_place = MPI_IN_PLACE == call->send;
     int rc = in_place ? OMPI_SUCCESS
-                      : cableway_stage_types(&call->staging, (void **) &call->send, peers(comm), scounts, sdisps, NULL,
+                      : cableway_stage_types(call, (void **) &call->send, peers(comm), scounts, sdisps, NULL,
                                              sdtypes, READ);
-    return first_error(rc, cableway_stage_types(&call->staging, &call->recv, peers(comm), rcounts, rdisps, NULL,
+    return first_error(rc, cableway_stage_types(call, &call->recv, peers(comm), rcounts, rdisps, NULL,
                                                 rdtypes, in_place ? READ | WRITE : WRITE));
 }
 
@@ -138,7 +147,7 @@ static inline int prepare_gatherv(struct cableway_call *call, int scount, ompi_d
         rc = SEND_ONE(scount, sdtype);
     }
     if (OMPI_SUCCESS == rc && is_root(comm, root)) {
-        rc = cableway_stage_vector(&call->staging, &call->recv, peers(comm), rcounts, displs, rdtype,
+        rc = cableway_stage_vector(call, &call->recv, peers(comm), rcounts, displs, rdtype,
                                    in_place ? READ | WRITE : WRITE);
     }
     return rc;
@@ -163,7 +172,7 @@ static inline int prepare_scatterv(struct cableway_call *call, const int *scount
 {
     int rc = OMPI_SUCCESS;
     if (is_root(comm, root)) {
-        rc = cableway_stage_vector(&call->staging, (void **) &call->send, peers(comm), scounts, displs, sdtype, READ);
+        rc = cableway_stage_vector(call, (void **) &call->send, peers(comm), scounts, displs, sdtype, READ);
     }
     if (OMPI_SUCCESS == rc && is_part(comm, root) && MPI_IN_PLACE != call->recv) {
         rc = RECV_ONE(rcount, rdtype, WRITE);
@@ -230,7 +239,7 @@ static inline int prepare_neighbor_allgatherv(struct cableway_call *call, int sc
 {
     int in, out, rc = mca_topo_base_neighbor_count(comm, &in, &out);
     rc = first_error(rc, SEND_ONE(scount, sdtype));
-    return first_error(rc, cableway_stage_vector(&call->staging, &call->recv, in, rcounts, displs, rdtype,
+    return first_error(rc, cableway_stage_vector(call, &call->recv, in, rcounts, displs, rdtype,
                                                  READ | WRITE));
 }
 
@@ -247,9 +256,9 @@ static inline int prepare_neighbor_alltoallv(struct cableway_call *call, const i
                                              ompi_datatype_t *rdtype, ompi_communicator_t *comm)
 {
     int in, out, rc = mca_topo_base_neighbor_count(comm, &in, &out);
-    rc = first_error(rc, cableway_stage_vector(&call->staging, (void **) &call->send, out, scounts, sdisps, sdtype,
+    rc = first_error(rc, cableway_stage_vector(call, (void **) &call->send, out, scounts, sdisps, sdtype,
                                                READ));
-    return first_error(rc, cableway_stage_vector(&call->staging, &call->recv, in, rcounts, rdisps, rdtype,
+    return first_error(rc, cableway_stage_vector(call, &call->recv, in, rcounts, rdisps, rdtype,
                                                  READ | WRITE));
 }
 
@@ -259,9 +268,9 @@ static inline int prepare_neighbor_alltoallw(struct cableway_call *call, const i
                                              ompi_communicator_t *comm)
 {
     int in, out, rc = mca_topo_base_neighbor_count(comm, &in, &out);
-    rc = first_error(rc, cableway_stage_types(&call->staging, (void **) &call->send, out, scounts, NULL, sdisps,
+    rc = first_error(rc, cableway_stage_types(call, (void **) &call->send, out, scounts, NULL, sdisps,
                                               sdtypes, READ));
-    return first_error(rc, cableway_stage_types(&call->staging, &call->recv, in, rcounts, NULL, rdisps, rdtypes,
+    return first_error(rc, cableway_stage_types(call, &call->recv, in, rcounts, NULL, rdisps, rdtypes,
                                                 READ | WRITE));
 }
 

@@ -19,6 +19,7 @@ static void release(collective_request_t *self)
     if (0 == OPAL_THREAD_ADD_FETCH32(&self->references, -1)) {
         cableway_described_release(&self->described);
         OBJ_RELEASE(self->module);
+        cableway_release_communicator(self->super.super.req_mpi_object.comm, self->super.super.req_status.MPI_ERROR);
         OMPI_REQUEST_FINI(&self->super.super);
         OBJ_RELEASE(self);
     }
@@ -105,7 +106,10 @@ int cableway_collective_request(cableway_collectives_t *module, struct cableway_
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     OMPI_REQUEST_INIT(&self->super.super, persistent);
+    /* The program may free the communicator before the request. */
+    cableway_retain_communicator(communicator);
     self->super.super.req_mpi_object.comm = communicator;
+    self->super.super.req_status = ompi_status_empty;
     move(&self->described, described);
     OBJ_RETAIN(module);
     self->module = module;

@@ -36,7 +36,7 @@ static int finish(void *staging, int result)
 
 static int request(void **handle, void *staging)
 {
-    return code(cableway_staging_request((ompi_request_t **) handle, staging, false));
+    return code(cableway_staging_request((ompi_request_t **) handle, staging, NULL));
 }
 
 static const struct cableway_intercept component = {

@@ -12,7 +12,9 @@
 struct staged_request {
     ompi_coll_base_nbc_request_t super; /* MPI's bindings keep a collective's datatypes and operation alive in it */
     ompi_request_t *inner;
+    ompi_communicator_t *communicator; /* NULL of a call without one */
     void *staging;
+    struct cableway_kept kept; /* what a persistent call uses */
     volatile int32_t references; /* the program's until it frees the request, and that of a running call */
     volatile int32_t running;
 };
@@ -23,6 +25,17 @@ static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
 static opal_list_t *orphans;
 
 static int completed(ompi_request_t *inner);
+
+/* Frees the outer request. Its inner request is free. */
+static void discard(staged_request_t *self)
+{
+    if (NULL != self->communicator) {
+        cableway_release_communicator(self->communicator, self->super.super.req_status.MPI_ERROR);
+    }
+    cableway_kept_release(&self->kept);
+    OMPI_REQUEST_FINI(&self->super.super);
+    OBJ_RELEASE(self);
+}
 
 static void free_orphans(void)
 {
@@ -36,8 +49,7 @@ static void free_orphans(void)
         }
         staged_request_t *self = (staged_request_t *) item;
         (void) ompi_request_free(&self->inner);
-        OMPI_REQUEST_FINI(&self->super.super);
-        OBJ_RELEASE(self);
+        discard(self);
     }
 }
 
@@ -52,8 +64,7 @@ static void release(staged_request_t *self, bool inner_is_free)
         if (MPI_REQUEST_NULL != self->inner) {
             (void) ompi_request_free(&self->inner);
         }
-        OMPI_REQUEST_FINI(&self->super.super);
-        OBJ_RELEASE(self);
+        discard(self);
         return;
     }
     opal_mutex_atomic_lock(&lock);
@@ -153,29 +164,47 @@ static void construct(staged_request_t *self)
     self->super.super.req_cancel = request_cancel;
     self->references = 1;
     self->running = 0;
+    memset(&self->kept, 0, sizeof self->kept);
 }
 
 OBJ_CLASS_INSTANCE(staged_request_t, ompi_coll_base_nbc_request_t, construct, NULL);
 
-int cableway_staging_request(ompi_request_t **request, void *staging, bool persistent)
+static void create(ompi_request_t **request, void *staging, ompi_communicator_t *communicator, bool persistent)
+{
+    staged_request_t *self = OBJ_NEW(staged_request_t);
+    OMPI_REQUEST_INIT(&self->super.super, persistent);
+    self->super.super.req_mpi_object = (*request)->req_mpi_object;
+    self->super.super.req_status = ompi_status_empty;
+    self->inner = *request;
+    self->communicator = communicator;
+    self->staging = staging;
+    if (NULL != communicator) {
+        /* The program may free it before the request. Open MPI's own requests of collectives do not keep it. */
+        cableway_retain_communicator(communicator);
+    }
+    *request = &self->super.super;
+}
+
+int cableway_staging_request(ompi_request_t **request, void *staging, ompi_communicator_t *communicator)
 {
     ompi_request_t *inner = *request;
-    staged_request_t *self;
     free_orphans();
-    if (!persistent && REQUEST_COMPLETE(inner)) {
+    if (REQUEST_COMPLETE(inner)) {
         int rc = cableway_error(cableway_staging_drain(staging));
         cableway_staging_free(staging);
         return rc;
     }
-    self = OBJ_NEW(staged_request_t);
-    OMPI_REQUEST_INIT(&self->super.super, persistent);
-    self->super.super.req_mpi_object = inner->req_mpi_object;
-    self->inner = inner;
-    self->staging = staging;
-    *request = &self->super.super;
-    if (!persistent) {
-        mark_active(self);
-        (void) ompi_request_set_callback(inner, completed, self);
-    }
+    create(request, staging, communicator, false);
+    mark_active((staged_request_t *) *request);
+    (void) ompi_request_set_callback(inner, completed, *request);
+    return OMPI_SUCCESS;
+}
+
+int cableway_staging_persistent(ompi_request_t **request, struct cableway_call *call,
+                                ompi_communicator_t *communicator)
+{
+    free_orphans();
+    create(request, call->staging, communicator, true);
+    ((staged_request_t *) *request)->kept = call->kept;
     return OMPI_SUCCESS;
 }

@@ -42,7 +42,7 @@
     }                                                                                                                  \
     if (OPAL_UNLIKELY(NULL != staging)) {                                                                              \
         if (OMPI_SUCCESS == rc) {                                                                                      \
-            return cableway_staging_request(request, staging, false);                                                  \
+            return cableway_staging_request(request, staging, NULL);                                                   \
         }                                                                                                              \
         cableway_staging_free(staging);                                                                                \
     }                                                                                                                  \
