@@ -153,11 +153,12 @@ impl Builder<'_> {
                 rank: edge.rank,
                 message: edge.message,
                 block: self.plan.block(&edge.memory),
+                bytes: edge.memory.packed_len(),
             };
             edges.iter().map(edge).collect()
         };
         let (sends, receives) = (edges(send), edges(receive));
-        neighbors::exchange(&mut self.plan, &sends, &receives);
+        neighbors::exchange(&mut self.plan, self.me, &sends, &receives);
         Ok(())
     }
 

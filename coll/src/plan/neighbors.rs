@@ -1,18 +1,33 @@
 //! Exchanges with the neighbours of a topology.
 
-use super::{Block, Plan, StepId};
+use super::{Block, Me, Plan, StepId};
 
 /// A message to or from a neighbour. Its number tells several messages between the same two ranks apart.
 pub(crate) struct Edge {
     pub(crate) rank: u32,
     pub(crate) message: u32,
     pub(crate) block: Block,
+    /// The packed bytes of the block.
+    pub(crate) bytes: u64,
 }
 
-/// Adds the exchange. Returns the last steps.
-pub(crate) fn exchange(plan: &mut Plan, sends: &[Edge], receives: &[Edge]) -> Vec<StepId> {
-    let mut ends: Vec<StepId> =
-        receives.iter().map(|edge| plan.receive(edge.rank, edge.message, edge.block, &[])).collect();
-    ends.extend(sends.iter().map(|edge| plan.send(edge.rank, edge.message, edge.block, &[])));
+/// Adds the exchange. Edges without data need no message: neighbours agree on the length. Returns the last steps.
+pub(crate) fn exchange(plan: &mut Plan, me: Me, sends: &[Edge], receives: &[Edge]) -> Vec<StepId> {
+    let (mut ends, mut here) = (Vec::new(), Vec::new());
+    for edge in receives.iter().filter(|edge| edge.bytes != 0) {
+        let fits = |send: &&Edge| (send.rank, send.message, send.bytes) == (me.rank, edge.message, edge.bytes);
+        match sends.iter().find(fits).filter(|_| edge.rank == me.rank) {
+            Some(own) => {
+                here.push(own.message);
+                ends.push(plan.copy(own.block, edge.block, &[]));
+            }
+            None => ends.push(plan.receive(edge.rank, edge.message, edge.block, &[])),
+        }
+    }
+    for edge in sends.iter().filter(|edge| edge.bytes != 0) {
+        if edge.rank != me.rank || !here.contains(&edge.message) {
+            ends.push(plan.send(edge.rank, edge.message, edge.block, &[]));
+        }
+    }
     ends
 }

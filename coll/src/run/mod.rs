@@ -64,15 +64,20 @@ impl Group {
             taken => taken,
         };
         // A call with wrong arguments does not count, so that the program can correct it.
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let among_neighbors = matches!(call, Call::Neighbors { .. });
+        let first_tag = if among_neighbors {
+            tags::of_neighbors()
+        } else {
+            tags::of_operation(self.next.fetch_add(1, Ordering::Relaxed))
+        };
         shared.engine.count_collective();
-        Ok(Operation::new(
-            shared.clone(),
-            self.communicator.clone(),
-            tags::of_operation(number),
-            (plan, working),
-            scratch,
-        ))
+        let on = self.communicator.clone();
+        let mut operation = Operation::new(shared.clone(), on, first_tag, (plan, working), scratch);
+        if among_neighbors {
+            // Begin its messages now, in the order of the calls. The next poll returns an error again.
+            let _ = operation.poll();
+        }
+        Ok(operation)
     }
 
     /// Performs an operation, and waits for it.

@@ -8,12 +8,19 @@
 /// The bits of a message's number. Messages of one operation between the same two ranks with equal bits keep their
 /// order, because so many messages are never under way.
 const MESSAGE_BITS: u32 = 16;
-/// The numbers of operations. The first and the last 2^16 tags below -2^30 stay free, for notices and Open MPI.
-const OPERATIONS: u32 = (1 << 14) - 2;
+/// The numbers of operations. Below -2^30, the first and the last 2^16 tags stay free, for notices and Open MPI, and those
+/// before the last are for neighbours.
+const OPERATIONS: u32 = (1 << 14) - 3;
 
 /// Returns the tag of message 0 of an operation.
 pub(super) fn of_operation(number: u32) -> i32 {
     i32::MIN + ((1 + number % OPERATIONS) << MESSAGE_BITS) as i32
+}
+
+/// Returns the tag of message 0 of every operation among neighbours. Those have no number of their own: members without
+/// data for each other need not make the same ones. Messages between the same two neighbours keep their order.
+pub(super) fn of_neighbors() -> i32 {
+    i32::MIN + ((1 + OPERATIONS) << MESSAGE_BITS) as i32
 }
 
 /// Returns the tag of a message.
@@ -27,8 +34,9 @@ mod tests {
 
     #[test]
     fn tags_lie_between_those_of_notices_and_of_open_mpi() {
-        let highest = of_message(of_operation(OPERATIONS - 1), u32::MAX);
+        let highest = of_message(of_neighbors(), u32::MAX);
         assert!(highest < -(1 << 30) - 2048, "{highest}");
+        assert!(of_message(of_operation(OPERATIONS - 1), u32::MAX) < of_neighbors());
         assert!(of_operation(0) > cableway_pml::NOTICE);
         assert_eq!(of_operation(OPERATIONS), of_operation(0));
         assert_ne!(of_message(of_operation(1), 0), of_message(of_operation(0), (1 << 16) - 1));

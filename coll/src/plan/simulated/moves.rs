@@ -1,6 +1,6 @@
 //! Operations that move data.
 
-use super::super::{Block, Me, Place, Plan, alltoall, broadcast, gather, ring, tree};
+use super::super::{Block, Me, Place, Plan, alltoall, broadcast, gather, neighbors, ring, tree};
 use super::{Random, Rank, each, run};
 
 /// Builds and runs plans that only move bytes, and returns the memory of each rank.
@@ -102,6 +102,38 @@ fn gather_and_scatter_move_blocks_to_and_from_the_root() {
         });
         for (rank, memory) in (0..).zip(scattered) {
             assert_eq!(memory[(u64::from(size) * len) as usize..], data(root * 16 + rank, len));
+        }
+    });
+}
+
+/// Every rank is its own left and right neighbour, then the same with the ranks before and after it, in a circle. What
+/// goes to the left comes from the right. Message 4 has no data.
+#[test]
+fn neighbors_get_what_was_sent_towards_them() {
+    each(|size, len, _, random| {
+        let place = |slot: u64| Place::User((slot * len) as usize);
+        let memory = |rank: u32| {
+            let sent = (0..4).flat_map(|slot| data(rank * 16 + slot, len));
+            sent.chain(std::iter::repeat_n(0, 5 * len as usize)).collect()
+        };
+        let ended = moved(size, memory, random, |plan, me| {
+            let (left, right) = ((me.rank + size - 1) % size, (me.rank + 1) % size);
+            let edge = |rank, message, slot| {
+                let bytes = if message == 4 { 0 } else { len };
+                neighbors::Edge { rank, message, block: Block::bytes(place(slot), bytes), bytes }
+            };
+            let sends =
+                [edge(me.rank, 1, 0), edge(me.rank, 0, 1), edge(left, 3, 2), edge(right, 2, 3), edge(left, 4, 3)];
+            let receives =
+                [edge(me.rank, 0, 4), edge(me.rank, 1, 5), edge(left, 2, 6), edge(right, 3, 7), edge(right, 4, 8)];
+            neighbors::exchange(plan, me, &sends, &receives);
+        });
+        for (rank, memory) in (0..).zip(ended) {
+            let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+            let from = [(rank, 1), (rank, 0), (left, 3), (right, 2)];
+            let expected: Vec<u8> = from.iter().flat_map(|(rank, slot)| data(rank * 16 + slot, len)).collect();
+            assert_eq!(memory[4 * len as usize..8 * len as usize], expected);
+            assert!(memory[8 * len as usize..].iter().all(|&byte| byte == 0));
         }
     });
 }
