@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::process::Command;
 use std::time::Duration;
 
 /// The time limit of a run of all shapes. Only a hang takes so long.
@@ -20,12 +21,23 @@ fn whole() -> bool {
 fn run(ranks: u64, name: &str, arguments: &[String]) -> String {
     let mut command = support::mpirun(u32::try_from(ranks).expect("a few ranks"));
     if ranks.is_multiple_of(2) {
-        command.args(["--mca", "pml_cableway_coll_performer", "cableway"]);
+        command.args(BY_CABLEWAY);
     } else if arguments.get(2).is_none_or(|threads| threads != "2") {
         command.args(["-x", "CABLEWAY_TEST_INTERNAL=1", "-x", "CABLEWAY_COLL_SHARED_LIMIT=0"]);
     }
+    finish(&mut command, name, arguments)
+}
+
+const BY_CABLEWAY: [&str; 3] = ["--mca", "pml_cableway_coll_performer", "cableway"];
+
+fn run_by_cableway(ranks: u64, name: &str) -> String {
+    let mut command = support::mpirun(u32::try_from(ranks).expect("a few ranks"));
+    finish(command.args(BY_CABLEWAY), name, &[])
+}
+
+fn finish(command: &mut Command, name: &str, arguments: &[String]) -> String {
     command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::program(name)).args(arguments);
-    let run = support::finish_within(&mut command, LIMIT).assert_success();
+    let run = support::finish_within(command, LIMIT).assert_success();
     assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
     run.stdout
 }
@@ -128,6 +140,15 @@ fn random_collectives_of_two_threads(ranks: u64) {
     random_with(ranks, 2);
 }
 
+/// Five calls in three forms among the neighbours of eight topologies, four counts, three placements; persistent ones are
+/// started three times. Then two operations at the same time.
+///
+/// Open MPI's own non-blocking ones mix up the two ways around a ring of one or two processes.
+fn neighbors(ranks: u64) {
+    let said = run_by_cableway(ranks, "neighbors");
+    assert_checked(&said, ranks * 8 * (5 * (1 + 1 + 3) * 4 * 3 + 2));
+}
+
 /// Ten operations in three rounds; persistent ones are started three times.
 fn freed(ranks: u64) {
     assert_checked(&run(ranks, "freed", &[]), ranks * 3 * (6 + 4 * 3));
@@ -165,7 +186,15 @@ macro_rules! for_several_ranks {
     };
 }
 
-for_several_ranks!(reductions, movement, groups, freed, random_collectives, random_collectives_of_two_threads);
+for_several_ranks!(
+    reductions,
+    movement,
+    groups,
+    freed,
+    neighbors,
+    random_collectives,
+    random_collectives_of_two_threads
+);
 
 /// `mpirun` ends a job if a rank dies, unless it is configured otherwise.
 #[test]

@@ -7,6 +7,7 @@ void cableway_described_release(struct cableway_described *described)
 {
     free(described->send.many);
     free(described->receive.many);
+    free(described->edges);
     free(described->counts);
     cableway_kept_release(&described->kept);
 }
@@ -48,6 +49,9 @@ static int describe(struct cableway_described *d, struct cableway_side *side, st
     }
     for (int i = 0; OMPI_SUCCESS == rc && i < n; i++) {
         int elements = NULL != of.counts ? of.counts[i] : of.count;
+        if (NULL != side->edges && CABLEWAY_NO_NEIGHBOR == side->edges[i].rank) {
+            continue;
+        }
         /* The datatype of an empty block may be invalid. */
         if (0 != elements) {
             ompi_datatype_t *datatype = NULL != of.datatypes ? of.datatypes[i] : of.datatype;
@@ -116,6 +120,14 @@ int cableway_describe_scatter(struct cableway_described *d, struct cableway_argu
     begin(d, CABLEWAY_SCATTER, root);
     return both(MPI_IN_PLACE == in.base ? OMPI_SUCCESS : describe_receive(d, in, 1),
                 at_root ? describe_send(d, out, ompi_comm_size(comm)) : OMPI_SUCCESS);
+}
+
+int cableway_describe_neighbors(struct cableway_described *d, struct cableway_argument out,
+                                struct cableway_argument in, ompi_communicator_t *comm)
+{
+    begin(d, CABLEWAY_NEIGHBORS, 0);
+    return both(cableway_describe_edges(d, comm), both(describe_send(d, out, (int) d->call.send.count),
+                                                       describe_receive(d, in, (int) d->call.receive.count)));
 }
 
 int cableway_describe_reduction(struct cableway_described *d, enum cableway_collective_kind kind, const void *sbuf,

@@ -41,6 +41,18 @@ static inline struct cableway_argument cableway_typed(const void *base, const in
     return (struct cableway_argument){.base = base, .counts = counts, .bytes = bytes, .datatypes = datatypes};
 }
 
+static inline struct cableway_argument cableway_widely_typed(const void *base, const int *counts, const MPI_Aint *wide,
+                                                             ompi_datatype_t *const *datatypes)
+{
+    return (struct cableway_argument){.base = base, .counts = counts, .wide = wide, .datatypes = datatypes};
+}
+
+/* The same block for each neighbour. */
+static inline struct cableway_argument cableway_shared(const void *base, int count, ompi_datatype_t *datatype)
+{
+    return (struct cableway_argument){.base = base, .count = count, .datatype = datatype, .shared = true};
+}
+
 /* The blocks of one side of a call. */
 struct cableway_blocks {
     struct cableway_buffer one, *many; /* many: allocated, or NULL */
@@ -51,7 +63,8 @@ struct cableway_blocks {
 struct cableway_described {
     struct cableway_collective call;
     struct cableway_blocks send, receive;
-    int *counts; /* allocated, or NULL */
+    struct cableway_edge *edges; /* allocated, or NULL */
+    int *counts;                 /* allocated, or NULL */
     struct cableway_kept kept;
 };
 
@@ -75,6 +88,12 @@ int cableway_describe_gather(struct cableway_described *d, struct cableway_argum
                              struct cableway_argument receive, int root, ompi_communicator_t *comm);
 int cableway_describe_scatter(struct cableway_described *d, struct cableway_argument send,
                               struct cableway_argument receive, int root, ompi_communicator_t *comm);
+/* `send` holds a block for each process to which this one sends in the topology, `receive` one for each from which it
+ * receives. */
+int cableway_describe_neighbors(struct cableway_described *d, struct cableway_argument send,
+                                struct cableway_argument receive, ompi_communicator_t *comm);
+/* Fills in the edges of a call among neighbours, and their numbers. */
+int cableway_describe_edges(struct cableway_described *d, ompi_communicator_t *comm);
 /* A reduction without lists. */
 int cableway_describe_reduction(struct cableway_described *d, enum cableway_collective_kind kind, const void *sbuf,
                                 void *rbuf, size_t count, ompi_datatype_t *dtype, ompi_op_t *op, int root);

@@ -17,6 +17,7 @@
 #define TWO {.send = sbuf, .recv = rbuf}
 #define ONE {.recv = rbuf}
 #define EQUAL_OUT cableway_equal(sbuf, scount, sdtype)
+#define SHARED_OUT cableway_shared(sbuf, scount, sdtype)
 #define EQUAL_IN cableway_equal(rbuf, rcount, rdtype)
 
 #define PARAMETERS_allgather                                                                                           \
@@ -187,8 +188,8 @@
 #define ARGUMENTS_neighbor_allgather call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_neighbor_allgather TWO
 #define SIZE_neighbor_allgather UINT64_MAX
-#define COUNTED_neighbor_allgather false
-#define DESCRIBE_neighbor_allgather CABLEWAY_NOT_OURS
+#define COUNTED_neighbor_allgather (grid_has_data(scount, sdtype, rcount, rdtype, comm))
+#define DESCRIBE_neighbor_allgather cableway_describe_neighbors(&d, SHARED_OUT, EQUAL_IN, comm)
 
 #define PARAMETERS_neighbor_allgatherv                                                                                 \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, const int *rcounts, const int *displs,          \
@@ -197,8 +198,9 @@
 #define ARGUMENTS_neighbor_allgatherv call.send, scount, sdtype, call.recv, rcounts, displs, rdtype, comm
 #define BUFFERS_neighbor_allgatherv TWO
 #define SIZE_neighbor_allgatherv UINT64_MAX
-#define COUNTED_neighbor_allgatherv false
-#define DESCRIBE_neighbor_allgatherv CABLEWAY_NOT_OURS
+#define COUNTED_neighbor_allgatherv (true)
+#define DESCRIBE_neighbor_allgatherv                                                                                   \
+    cableway_describe_neighbors(&d, SHARED_OUT, cableway_varied(rbuf, rcounts, displs, rdtype), comm)
 
 #define PARAMETERS_neighbor_alltoall                                                                                   \
     const void *sbuf, int scount, ompi_datatype_t *sdtype, void *rbuf, int rcount, ompi_datatype_t *rdtype,            \
@@ -207,8 +209,8 @@
 #define ARGUMENTS_neighbor_alltoall call.send, scount, sdtype, call.recv, rcount, rdtype, comm
 #define BUFFERS_neighbor_alltoall TWO
 #define SIZE_neighbor_alltoall UINT64_MAX
-#define COUNTED_neighbor_alltoall false
-#define DESCRIBE_neighbor_alltoall CABLEWAY_NOT_OURS
+#define COUNTED_neighbor_alltoall (grid_has_data(scount, sdtype, rcount, rdtype, comm))
+#define DESCRIBE_neighbor_alltoall cableway_describe_neighbors(&d, EQUAL_OUT, EQUAL_IN, comm)
 
 #define PARAMETERS_neighbor_alltoallv                                                                                  \
     const void *sbuf, const int *scounts, const int *sdisps, ompi_datatype_t *sdtype, void *rbuf,                      \
@@ -218,8 +220,10 @@
 #define ARGUMENTS_neighbor_alltoallv call.send, scounts, sdisps, sdtype, call.recv, rcounts, rdisps, rdtype, comm
 #define BUFFERS_neighbor_alltoallv TWO
 #define SIZE_neighbor_alltoallv UINT64_MAX
-#define COUNTED_neighbor_alltoallv false
-#define DESCRIBE_neighbor_alltoallv CABLEWAY_NOT_OURS
+#define COUNTED_neighbor_alltoallv (true)
+#define DESCRIBE_neighbor_alltoallv                                                                                    \
+    cableway_describe_neighbors(&d, cableway_varied(sbuf, scounts, sdisps, sdtype),                                    \
+                                cableway_varied(rbuf, rcounts, rdisps, rdtype), comm)
 
 #define PARAMETERS_neighbor_alltoallw                                                                                  \
     const void *sbuf, const int *scounts, const MPI_Aint *sdisps, ompi_datatype_t *const *sdtypes, void *rbuf,         \
@@ -229,8 +233,10 @@
 #define ARGUMENTS_neighbor_alltoallw call.send, scounts, sdisps, sdtypes, call.recv, rcounts, rdisps, rdtypes, comm
 #define BUFFERS_neighbor_alltoallw TWO
 #define SIZE_neighbor_alltoallw UINT64_MAX
-#define COUNTED_neighbor_alltoallw false
-#define DESCRIBE_neighbor_alltoallw CABLEWAY_NOT_OURS
+#define COUNTED_neighbor_alltoallw (true)
+#define DESCRIBE_neighbor_alltoallw                                                                                    \
+    cableway_describe_neighbors(&d, cableway_widely_typed(sbuf, scounts, sdisps, sdtypes),                             \
+                                cableway_widely_typed(rbuf, rcounts, rdisps, rdtypes), comm)
 
 static inline bool has_data(int count, const ompi_datatype_t *datatype)
 {
@@ -245,6 +251,14 @@ static inline uint64_t bytes_of(int count, const ompi_datatype_t *datatype)
 static inline uint64_t all_bytes(int count, const ompi_datatype_t *datatype, ompi_communicator_t *comm)
 {
     return bytes_of(count, datatype) * (uint64_t) ompi_comm_size(comm);
+}
+
+/* A blocking call of equal blocks among neighbours reaches this module only if this process has data both ways, which is
+ * so at all processes of a grid, or at none. In a graph it may be so at some. */
+static inline bool grid_has_data(int scount, const ompi_datatype_t *sdtype, int rcount, const ompi_datatype_t *rdtype,
+                                 ompi_communicator_t *comm)
+{
+    return OMPI_COMM_IS_CART(comm) && has_data(scount, sdtype) && has_data(rcount, rdtype);
 }
 
 static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_communicator_t *comm)

@@ -18,7 +18,8 @@ enum cableway_collective_kind {
     CABLEWAY_EXCLUSIVE_SCAN = 10,
 };
 
-/* A message to or from a neighbour. The number is the same on both sides. */
+/* A message to or from a neighbour. The number is the same on both sides. A block without a neighbour is empty. */
+#define CABLEWAY_NO_NEIGHBOR UINT32_MAX
 struct cableway_edge {
     uint32_t rank, message;
 };
