@@ -45,6 +45,7 @@ impl Builder<'_> {
             Call::ReduceScatter { operands, counts } => self.reduce_scatter(operands, counts),
             Call::Scan(operands) => self.scan(operands, false),
             Call::ExclusiveScan(operands) => self.scan(operands, true),
+            Call::ReduceLocal(operands) => self.reduce_local(operands),
         }
     }
 
@@ -252,6 +253,23 @@ impl Builder<'_> {
         if !exclusive || me.rank > 0 {
             staged.finish(plan, count, &ends);
         }
+        Ok(())
+    }
+
+    fn reduce_local(&mut self, call: &CallOperands) -> Result<(), Error> {
+        if self.check(call)? == 0 {
+            return Ok(());
+        }
+        let mut staged = self.stage(call, true, false);
+        let (plan, operands) = (&mut self.plan, &staged.operands);
+        let mut ready = std::mem::take(&mut staged.ready);
+        let (input, output) = (operands.input(0), operands.output(0));
+        if let Some(result) = staged.result {
+            // The output is an operand, too.
+            ready.push(plan.copy(operands.block(result, call.count), operands.block(output, call.count), &[]));
+        }
+        let reduced = plan.reduce(output, [input, output], call.count, &ready);
+        staged.finish(plan, call.count, &[reduced]);
         Ok(())
     }
 

@@ -143,4 +143,7 @@ pub enum Call<'a> {
     Scan(Operands),
     /// `MPI_Exscan`. Rank 0 has no output.
     ExclusiveScan(Operands),
+    /// `MPI_Reduce_local`, which is no collective operation: the input is reduced with the output, to the output. Any
+    /// process may call it at any time, on a communicator of its own.
+    ReduceLocal(Operands),
 }

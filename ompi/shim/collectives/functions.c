@@ -351,14 +351,28 @@ static bool any_data(const int *counts, const ompi_datatype_t *datatype, ompi_co
 
 CABLEWAY_COLLECTIVES(DEFINE)
 
+static bool on_device(const void *address, int count, ompi_datatype_t *datatype)
+{
+    struct cableway_buffer buffer;
+    return OMPI_SUCCESS == cableway_describe(&buffer, address, (size_t) count, datatype)
+           && cableway_on_device(buffer.address, bytes_of(count, datatype));
+}
+
 /* Open MPI calls this function of MPI_COMM_SELF's module. */
 static int reduce_local(const void *in, void *inout, int count, ompi_datatype_t *dtype, struct ompi_op_t *op,
                         mca_coll_base_module_t *module)
 {
+    cableway_collectives_t *self = (cableway_collectives_t *) module;
     struct cableway_call call_ = {.send = in, .recv = inout}, *call = &call_;
-    mca_coll_base_comm_coll_t *lower = &((cableway_collectives_t *) module)->lower;
+    mca_coll_base_comm_coll_t *lower = &self->lower;
     int rc = OMPI_SUCCESS;
     if (OPAL_UNLIKELY(cableway_devices_present())) {
+        struct cableway_described d;
+        if (NULL != self->members
+            && OMPI_SUCCESS == cableway_describe_reduction(&d, CABLEWAY_REDUCE_LOCAL, in, inout, count, dtype, op, 0)
+            && (on_device(in, count, dtype) || on_device(inout, count, dtype))) {
+            return cableway_perform(self, &d, OMPI_SUCCESS);
+        }
         rc = first_error(SEND_ONE(count, dtype), RECV_ONE(count, dtype, READ | WRITE));
         rc = first_error(rc, cableway_error(cableway_staging_fill(call->staging)));
     }

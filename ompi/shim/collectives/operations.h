@@ -16,6 +16,7 @@ enum cableway_collective_kind {
     CABLEWAY_REDUCE_SCATTER = 8,
     CABLEWAY_SCAN = 9,
     CABLEWAY_EXCLUSIVE_SCAN = 10,
+    CABLEWAY_REDUCE_LOCAL = 11,
 };
 
 /* A message to or from a neighbour. The number is the same on both sides. A block without a neighbour is empty. */

@@ -55,6 +55,7 @@ mod kind {
     pub(super) const REDUCE_SCATTER: c_int = 8;
     pub(super) const SCAN: c_int = 9;
     pub(super) const EXCLUSIVE_SCAN: c_int = 10;
+    pub(super) const REDUCE_LOCAL: c_int = 11;
 }
 
 /// Makes a slice of an array that may be null if it is empty.
@@ -117,6 +118,7 @@ impl Description {
             }
             kind::SCAN => Call::Scan(self.operands()?),
             kind::EXCLUSIVE_SCAN => Call::ExclusiveScan(self.operands()?),
+            kind::REDUCE_LOCAL => Call::ReduceLocal(self.operands()?),
             unknown => unreachable!("a collective operation of kind {unknown}"),
         })
     }
