@@ -63,6 +63,8 @@ counters! {
     collectives,
     /// calls that the host MPI performed on host copies of device memory
     calls_on_host_copies,
+    /// allocations of host memory for such copies; memory that was kept from earlier calls does not count
+    host_copy_allocations,
     /// peers whose messages moved to another transport after a connection broke
     failovers,
     /// messages from peers that were refused as malformed

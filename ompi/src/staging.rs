@@ -74,7 +74,9 @@ unsafe extern "C" fn cableway_staging_add(
             &mut **staging
         };
         // SAFETY: as above.
-        match unsafe { staging.add(*base as usize, blocks, pool(engine)) } {
+        let added = unsafe { staging.add(*base as usize, blocks, pool(engine)) };
+        engine.count_host_copy_allocations(pool(engine).new_allocations());
+        match added {
             Ok(host_base) => {
                 // SAFETY: as above.
                 unsafe { *base = std::ptr::with_exposed_provenance_mut(host_base) };

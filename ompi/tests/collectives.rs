@@ -196,6 +196,14 @@ for_several_ranks!(
     random_collectives_of_two_threads
 );
 
+/// Six calls in four rounds. The memory of the first round's copies serves the later ones.
+#[test]
+fn host_copies_keep_their_memory() {
+    for ranks in [1, 2, 3] {
+        assert_checked(&run(ranks, "host_copies", &[]), ranks * 4 * 6);
+    }
+}
+
 /// `mpirun` ends a job if a rank dies, unless it is configured otherwise.
 #[test]
 fn a_collective_with_a_killed_rank_fails() {

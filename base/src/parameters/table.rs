@@ -126,7 +126,7 @@ parameters {
         "Use no where the memory lock limit is too low. Staged messages then run at the speed of pageable memory.";
     staging_limit: Size = "0",
         "host memory for copies of device buffers in calls that Open MPI runs on host memory; 0 means half of the machine's memory",
-        "Lower it where several jobs share a node. Calls that need more fail.";
+        "Lower it where several jobs share a node. Calls that need more fail. Half of it, at most 512 MiB, is kept for the next calls.";
     intercept: Flag = "yes",
         "let the Open MPI component redirect calls without a component interface, such as MPI_Pack, to its own functions",
         "Use no if it conflicts with another tool that redirects MPI calls. Such calls then crash on device memory, unless libcableway_mpi.so is preloaded.";

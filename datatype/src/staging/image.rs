@@ -5,6 +5,7 @@ use std::ptr::with_exposed_provenance_mut;
 use cableway_common_cuda::{Devices, HostMemory, HostPool, Location};
 
 use super::StagedBlock as Block;
+use super::copies::Copies;
 use crate::convertor::Convertor;
 use crate::error::Error;
 use crate::layout::Layout;
@@ -35,40 +36,31 @@ impl Image {
         (self.memory.address() as usize).wrapping_add(address.wrapping_sub(self.start))
     }
 
-    /// # Safety
-    /// As [`Staging::fill`](super::Staging::fill).
-    pub(super) unsafe fn fill(&mut self, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
-        let mut blocks = self.blocks.iter().filter(|block| block.read);
-        // SAFETY: the caller's promise.
-        blocks.try_for_each(|block| unsafe { self.copy::<true>(block, devices, pool) })
-    }
-
-    /// # Safety
-    /// As [`Staging::drain`](super::Staging::drain).
-    pub(super) unsafe fn drain(&mut self, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
-        let mut blocks = self.blocks.iter().filter(|block| block.written);
-        // SAFETY: the caller's promise.
-        blocks.try_for_each(|block| unsafe { self.copy::<false>(block, devices, pool) })
-    }
-
-    /// Copies a block's data into the image or back.
+    /// Copies what the call reads into the image (`IN`), or back what it wrote. Copies of blocks without a layout are
+    /// added to `copies`.
     ///
     /// # Safety
-    /// The block's memory is allocated, and no other code accesses it.
-    unsafe fn copy<const IN: bool>(&self, block: &Block, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
-        let Some((start, end)) = block.range() else { return Ok(()) };
-        match &block.layout {
-            None => {
-                let program = with_exposed_provenance_mut::<u8>(start);
-                let image = with_exposed_provenance_mut::<u8>(self.translate(start));
-                let (to, from) = if IN { (image, program) } else { (program, image) };
-                // SAFETY: the caller's promise; the image holds every block, and this function owns it.
-                unsafe { devices.copy(to, from, end - start) }?;
-                Ok(())
+    /// The blocks' memory is allocated, and no other code accesses it or the image until `copies` are finished.
+    pub(super) unsafe fn copy<const IN: bool>(
+        &mut self,
+        copies: &mut Copies<'_>,
+        devices: &Devices,
+        pool: &HostPool,
+    ) -> Result<(), Error> {
+        for block in self.blocks.iter().filter(|block| if IN { block.read } else { block.written }) {
+            let Some((start, end)) = block.range() else { continue };
+            match &block.layout {
+                None => {
+                    let program = with_exposed_provenance_mut::<u8>(start);
+                    let image = with_exposed_provenance_mut::<u8>(self.translate(start));
+                    // SAFETY: the caller's promise; the image holds every block.
+                    unsafe { copies.add::<IN>(program, image, end - start) }?;
+                }
+                // SAFETY: the caller's promise.
+                Some(layout) => unsafe { self.copy_strided::<IN>(block, layout, devices, pool) }?,
             }
-            // SAFETY: the caller's promise.
-            Some(layout) => unsafe { self.copy_strided::<IN>(block, layout, devices, pool) },
         }
+        Ok(())
     }
 
     /// # Safety

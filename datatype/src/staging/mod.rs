@@ -5,10 +5,12 @@
 //! displacements with another address. Only the data of the types is copied, in either direction. The gaps between are
 //! never read or written.
 
+mod copies;
 mod image;
 
 use cableway_common_cuda::{Devices, HostPool};
 
+use self::copies::Copies;
 use self::image::Image;
 use crate::error::Error;
 use crate::layout::Layout;
@@ -89,7 +91,7 @@ impl Staging {
     /// The device refused, or memory for pieces is exhausted.
     pub unsafe fn fill(&mut self, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        self.images.iter_mut().try_for_each(|image| unsafe { image.fill(devices, pool) })
+        unsafe { self.copy::<true>(devices, pool) }
     }
 
     /// Copies what the call wrote back to the program's buffers.
@@ -101,6 +103,15 @@ impl Staging {
     /// As [`fill`](Self::fill).
     pub unsafe fn drain(&mut self, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        self.images.iter_mut().try_for_each(|image| unsafe { image.drain(devices, pool) })
+        unsafe { self.copy::<false>(devices, pool) }
+    }
+
+    /// # Safety
+    /// As [`fill`](Self::fill), or [`drain`](Self::drain).
+    unsafe fn copy<const IN: bool>(&mut self, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
+        let mut copies = Copies::new(devices);
+        // SAFETY: the caller's promise; the images are part of this value.
+        self.images.iter_mut().try_for_each(|image| unsafe { image.copy::<IN>(&mut copies, devices, pool) })?;
+        copies.finish()
     }
 }

@@ -100,6 +100,11 @@ impl Engine {
         self.core().counters.calls_on_host_copies.increment();
     }
 
+    /// Counts allocations of host memory for such copies.
+    pub fn count_host_copy_allocations(&self, allocations: u64) {
+        self.core().counters.host_copy_allocations.add(allocations);
+    }
+
     /// Returns the number of messages with the tag [`NOTICE`](crate::NOTICE) that have arrived. After it has grown,
     /// [`improbe`](Self::improbe) finds the new ones. It may grow without a notice.
     #[inline]

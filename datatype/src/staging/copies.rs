@@ -1,0 +1,66 @@
+//! Copies of many blocks between a program's buffers and their images: all under way at the same time.
+
+use cableway_common_cuda::{CopyBatch, Devices, Direction, Location, Order};
+
+use crate::error::Error;
+
+/// Copies that begin together.
+pub(super) struct Copies<'a> {
+    devices: &'a Devices,
+    batches: Vec<Open>,
+}
+
+/// The copies from or to the memory of one context.
+struct Open {
+    at: Location,
+    direction: Direction,
+    batch: CopyBatch,
+}
+
+impl<'a> Copies<'a> {
+    pub(super) fn new(devices: &'a Devices) -> Self {
+        Copies { devices, batches: Vec::new() }
+    }
+
+    /// Adds a copy of `len` bytes from a program's buffer to its image (`IN`), or back. Copies host memory at once.
+    ///
+    /// # Safety
+    /// Both are allocated, and no other code accesses them, until [`finish`](Self::finish) has returned.
+    pub(super) unsafe fn add<const IN: bool>(
+        &mut self,
+        program: *mut u8,
+        image: *mut u8,
+        len: usize,
+    ) -> Result<(), Error> {
+        let at = self.devices.classify(program, len);
+        let (to, from) = if IN { (image, program) } else { (program, image) };
+        if !at.on_device() {
+            // SAFETY: both are host memory, and the caller's promise covers the rest.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+            return Ok(());
+        }
+        let direction = if IN { Direction::DeviceToHost } else { Direction::HostToDevice };
+        let same =
+            |open: &Open| (open.at.device, open.at.context, open.direction) == (at.device, at.context, direction);
+        let index = match self.batches.iter().position(same) {
+            Some(index) => index,
+            None => {
+                let mut batch = self.devices.batch(&at, direction, Order::AfterDefaultStream)?;
+                batch.page_locked();
+                self.batches.push(Open { at, direction, batch });
+                self.batches.len() - 1
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.batches[index].batch.copy(to, from, len) };
+        Ok(())
+    }
+
+    /// Begins all copies, and waits for them.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        // Those under way are waited for, also after an error.
+        let begun: Result<Vec<_>, _> = self.batches.into_iter().map(|open| open.batch.finish()).collect();
+        begun?.into_iter().try_for_each(|copies| copies.wait())?;
+        Ok(())
+    }
+}
