@@ -25,7 +25,7 @@ mod plan;
 mod reduce;
 mod run;
 
-pub use agreement::{Agreement, Notice, Performer};
+pub use agreement::{Agreement, Groups, Notice, Performer, Route};
 pub use cableway_common_cuda::{Element, ReduceOperation};
 pub use call::{Call, Edge, Memory, Operands};
 pub use error::Error;

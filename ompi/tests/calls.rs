@@ -227,6 +227,12 @@ fn collectives_run_on_the_devices() {
         assert!(passed.contains(name), "{name} did not run");
         assert!(!staged.contains(name), "{name} made host copies");
     }
+    for operation in
+        ["Allgather", "Allgatherv", "Alltoall", "Alltoallv", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv"]
+    {
+        let row = format!("MPI_{operation}:inter");
+        assert!(passed.contains(&row) && !staged.contains(&row), "{row} did not run, or made host copies");
+    }
     // Otherwise the counter counts nothing.
     assert!(staged.contains("MPI_Allreduce:inter"), "{staged:?}");
 }

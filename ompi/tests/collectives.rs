@@ -196,6 +196,14 @@ for_several_ranks!(
     random_collectives_of_two_threads
 );
 
+#[test]
+fn groups_agree() {
+    for ranks in [2, 3, 5] {
+        let mut command = support::mpirun(ranks);
+        finish(&mut command, "agreeing_groups", &[]);
+    }
+}
+
 /// Six calls in four rounds. The memory of the first round's copies serves the later ones.
 #[test]
 fn host_copies_keep_their_memory() {

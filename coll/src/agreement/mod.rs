@@ -20,7 +20,11 @@
 //!
 //! This is a state machine: the caller carries the notices, in order between each two members.
 
+mod groups;
+
 use std::collections::VecDeque;
+
+pub use groups::{Groups, Route};
 
 /// What members tell each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,6 +26,8 @@ pub use shared::Collectives;
 pub struct Group {
     collectives: Arc<Collectives>,
     communicator: Arc<Communicator>,
+    /// The communicator's ranks are those of another group of processes.
+    between_groups: bool,
     /// The number of the next operation.
     next: AtomicU32,
 }
@@ -33,7 +35,13 @@ pub struct Group {
 impl Group {
     /// Creates the operations of an intracommunicator. Every member must do so.
     pub fn new(collectives: Arc<Collectives>, communicator: Arc<Communicator>) -> Self {
-        Group { collectives, communicator, next: AtomicU32::new(0) }
+        Group { collectives, communicator, between_groups: false, next: AtomicU32::new(0) }
+    }
+
+    /// Creates the operations of an intercommunicator. Only [`Call::Neighbors`] is defined: the members of the other group
+    /// are the neighbours.
+    pub fn between(collectives: Arc<Collectives>, communicator: Arc<Communicator>) -> Self {
+        Group { between_groups: true, ..Group::new(collectives, communicator) }
     }
 
     /// Begins an operation. It has not finished before [`Operation::poll`] returns true.
@@ -50,7 +58,9 @@ impl Group {
     /// messages with wait for it.
     pub unsafe fn start(&self, call: &Call<'_>) -> Result<Operation, Error> {
         let shared = &self.collectives;
-        let me = Me { rank: self.communicator.rank(), size: self.communicator.group().len() as u32 };
+        // No member of the other group is this process.
+        let rank = if self.between_groups { u32::MAX } else { self.communicator.rank() };
+        let me = Me { rank, size: self.communicator.group().len() as u32 };
         let device_limit = shared.device_limit;
         let mut placing = Placing { devices: &shared.pools.devices, device_limit, on_devices: true };
         let (mut plan, mut working) = build(call, me, &shared.choice, &placing)?;

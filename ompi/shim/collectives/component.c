@@ -20,6 +20,26 @@ static int init_query(bool progress_threads, bool threads)
     return OMPI_SUCCESS;
 }
 
+static uint64_t first_of(ompi_group_t *group)
+{
+    opal_process_name_t name = ompi_group_get_proc_name(group, 0);
+    return (uint64_t) name.jobid << 32 | name.vpid;
+}
+
+/* Of the two groups of an intercommunicator, which have no process in common, the first one is that whose rank 0 has the
+ * lower name. */
+static struct cableway_between groups_of(ompi_communicator_t *communicator)
+{
+    ompi_communicator_t *own = communicator->c_local_comm;
+    struct cableway_between between = {.first = false};
+    if (OMPI_COMM_IS_INTER(communicator)) {
+        between.first = first_of(communicator->c_local_group) < first_of(communicator->c_remote_group);
+        between.local = (uint32_t) ompi_comm_size(communicator);
+        between.own = NULL != own ? cableway_handle(own) : NULL;
+    }
+    return between;
+}
+
 static int enable(mca_coll_base_module_t *module, ompi_communicator_t *communicator)
 {
     cableway_collectives_t *self = (cableway_collectives_t *) module;
@@ -36,8 +56,10 @@ static int enable(mca_coll_base_module_t *module, ompi_communicator_t *communica
     CABLEWAY_COLLECTIVES(EACH)
     KEEP(reduce_local)
 #undef EACH
-    if (!OMPI_COMM_IS_INTER(communicator) && NULL != cableway_handle(communicator)) {
-        self->members = cableway_collectives_new(cableway_handle(communicator));
+    if (NULL != cableway_handle(communicator)) {
+        struct cableway_between between = groups_of(communicator);
+        self->members = cableway_collectives_new(cableway_handle(communicator),
+                                                 OMPI_COMM_IS_INTER(communicator) ? &between : NULL);
     }
     return OMPI_SUCCESS;
 }

@@ -1,4 +1,4 @@
-/* Describes collective calls of intracommunicators to the engine. */
+/* Describes collective calls to the engine. */
 #include "described.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static int describe(struct cableway_described *d, struct cableway_side *side, st
     }
     side->buffers = out;
     side->count = (size_t) n;
-    if (NULL != of.datatype) {
+    if (0 < n && NULL != of.datatype) {
         ompi_datatype_type_extent(of.datatype, &extent);
     }
     for (int i = 0; OMPI_SUCCESS == rc && i < n; i++) {
@@ -81,9 +81,42 @@ static int describe_receive(struct cableway_described *d, struct cableway_argume
         OMPI_SUCCESS != first_ ? first_ : (other);                                                                     \
     })
 
+/* Describes messages to and from so many members of the other group, beginning with `first`. */
+static int between(struct cableway_described *d, struct cableway_argument out, int sends, struct cableway_argument in,
+                   int receives, int first)
+{
+    begin(d, CABLEWAY_NEIGHBORS, 0);
+    d->edges = calloc((size_t) (sends + receives + 1), sizeof *d->edges);
+    if (NULL == d->edges) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    for (int i = 0; i < sends + receives; i++) {
+        d->edges[i].rank = (uint32_t) (first + (i < sends ? i : i - sends));
+    }
+    d->call.send.edges = d->edges;
+    d->call.receive.edges = d->edges + sends;
+    return both(describe_send(d, out, sends), describe_receive(d, in, receives));
+}
+
+enum direction { FROM_ROOT, TO_ROOT };
+
+/* The same between the root, which has `all`, and the members of the other group, which have `one` each. */
+static int between_root(struct cableway_described *d, enum direction direction, struct cableway_argument all,
+                        struct cableway_argument one, int root, ompi_communicator_t *comm)
+{
+    bool sends = (FROM_ROOT == direction) == (MPI_ROOT == root);
+    struct cableway_argument own = MPI_ROOT == root ? all : one;
+    int n = MPI_ROOT == root ? ompi_comm_remote_size(comm) : MPI_PROC_NULL == root ? 0 : 1;
+    return between(d, own, sends ? n : 0, own, sends ? 0 : n, MPI_ROOT == root || MPI_PROC_NULL == root ? 0 : root);
+}
+
 int cableway_describe_allgather(struct cableway_described *d, struct cableway_argument out,
                                 struct cableway_argument in, ompi_communicator_t *comm)
 {
+    if (OMPI_COMM_IS_INTER(comm)) {
+        out.shared = true;
+        return between(d, out, ompi_comm_remote_size(comm), in, ompi_comm_remote_size(comm), 0);
+    }
     begin(d, CABLEWAY_ALLGATHER, 0);
     return both(MPI_IN_PLACE == out.base ? OMPI_SUCCESS : describe_send(d, out, 1),
                 describe_receive(d, in, ompi_comm_size(comm)));
@@ -93,13 +126,22 @@ int cableway_describe_alltoall(struct cableway_described *d, struct cableway_arg
                                ompi_communicator_t *comm)
 {
     int n = ompi_comm_size(comm);
+    if (OMPI_COMM_IS_INTER(comm)) {
+        return between(d, out, ompi_comm_remote_size(comm), in, ompi_comm_remote_size(comm), 0);
+    }
     begin(d, CABLEWAY_ALLTOALL, 0);
     d->call.in_place = MPI_IN_PLACE == out.base;
     return both(d->call.in_place ? OMPI_SUCCESS : describe_send(d, out, n), describe_receive(d, in, n));
 }
 
-int cableway_describe_bcast(struct cableway_described *d, struct cableway_argument data, int root)
+int cableway_describe_bcast(struct cableway_described *d, struct cableway_argument data, int root,
+                            ompi_communicator_t *comm)
 {
+    if (OMPI_COMM_IS_INTER(comm)) {
+        struct cableway_argument all = data;
+        all.shared = true;
+        return between_root(d, FROM_ROOT, all, data, root, comm);
+    }
     begin(d, CABLEWAY_BROADCAST, root);
     return describe_receive(d, data, 1);
 }
@@ -108,6 +150,9 @@ int cableway_describe_gather(struct cableway_described *d, struct cableway_argum
                              int root, ompi_communicator_t *comm)
 {
     bool at_root = root == ompi_comm_rank(comm);
+    if (OMPI_COMM_IS_INTER(comm)) {
+        return between_root(d, TO_ROOT, in, out, root, comm);
+    }
     begin(d, CABLEWAY_GATHER, root);
     return both(MPI_IN_PLACE == out.base ? OMPI_SUCCESS : describe_send(d, out, 1),
                 at_root ? describe_receive(d, in, ompi_comm_size(comm)) : OMPI_SUCCESS);
@@ -117,6 +162,9 @@ int cableway_describe_scatter(struct cableway_described *d, struct cableway_argu
                               int root, ompi_communicator_t *comm)
 {
     bool at_root = root == ompi_comm_rank(comm);
+    if (OMPI_COMM_IS_INTER(comm)) {
+        return between_root(d, FROM_ROOT, out, in, root, comm);
+    }
     begin(d, CABLEWAY_SCATTER, root);
     return both(MPI_IN_PLACE == in.base ? OMPI_SUCCESS : describe_receive(d, in, 1),
                 at_root ? describe_send(d, out, ompi_comm_size(comm)) : OMPI_SUCCESS);
@@ -131,9 +179,14 @@ int cableway_describe_neighbors(struct cableway_described *d, struct cableway_ar
 }
 
 int cableway_describe_reduction(struct cableway_described *d, enum cableway_collective_kind kind, const void *sbuf,
-                                void *rbuf, size_t count, ompi_datatype_t *dtype, ompi_op_t *op, int root)
+                                void *rbuf, size_t count, ompi_datatype_t *dtype, ompi_op_t *op, int root,
+                                ompi_communicator_t *comm)
 {
     begin(d, kind, root);
+    /* At some processes an intercommunicator's call has no valid type. */
+    if (OMPI_COMM_IS_INTER(comm)) {
+        return CABLEWAY_NOT_OURS;
+    }
     d->call.in_place = MPI_IN_PLACE == sbuf;
     d->call.input = sbuf;
     d->call.output = rbuf;
@@ -146,10 +199,13 @@ int cableway_describe_reduce_scatter(struct cableway_described *d, const void *s
 {
     int n = ompi_comm_size(comm);
     size_t count = 0;
-    int rc = cableway_describe_reduction(d, CABLEWAY_REDUCE_SCATTER, sbuf, rbuf, 0, dtype, op, 0);
+    int rc = cableway_describe_reduction(d, CABLEWAY_REDUCE_SCATTER, sbuf, rbuf, 0, dtype, op, 0, comm);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
     d->counts = malloc(sizeof *d->counts * (size_t) n);
-    if (OMPI_SUCCESS != rc || NULL == d->counts) {
-        return OMPI_SUCCESS != rc ? rc : OMPI_ERR_OUT_OF_RESOURCE;
+    if (NULL == d->counts) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
     }
     for (int i = 0; i < n; i++) {
         d->counts[i] = NULL != rcounts ? rcounts[i] : rcount;

@@ -68,7 +68,7 @@ struct cableway_described {
     struct cableway_kept kept;
 };
 
-/* The functions below fill in a call. They return OMPI_SUCCESS, an error, or this, for what the engine does not do: a
+/* The functions below fill in a call. Of an intercommunicator, that is an exchange with the other group. They return OMPI_SUCCESS, an error, or this, for what the engine does not do: a
  * program's own reductions, or types that no device has. All members get the same answer. */
 enum { CABLEWAY_NOT_OURS = 1 };
 
@@ -83,7 +83,8 @@ int cableway_describe_allgather(struct cableway_described *d, struct cableway_ar
                                 struct cableway_argument receive, ompi_communicator_t *comm);
 int cableway_describe_alltoall(struct cableway_described *d, struct cableway_argument send,
                                struct cableway_argument receive, ompi_communicator_t *comm);
-int cableway_describe_bcast(struct cableway_described *d, struct cableway_argument data, int root);
+int cableway_describe_bcast(struct cableway_described *d, struct cableway_argument data, int root,
+                            ompi_communicator_t *comm);
 int cableway_describe_gather(struct cableway_described *d, struct cableway_argument send,
                              struct cableway_argument receive, int root, ompi_communicator_t *comm);
 int cableway_describe_scatter(struct cableway_described *d, struct cableway_argument send,
@@ -96,7 +97,8 @@ int cableway_describe_neighbors(struct cableway_described *d, struct cableway_ar
 int cableway_describe_edges(struct cableway_described *d, ompi_communicator_t *comm);
 /* A reduction without lists. */
 int cableway_describe_reduction(struct cableway_described *d, enum cableway_collective_kind kind, const void *sbuf,
-                                void *rbuf, size_t count, ompi_datatype_t *dtype, ompi_op_t *op, int root);
+                                void *rbuf, size_t count, ompi_datatype_t *dtype, ompi_op_t *op, int root,
+                                ompi_communicator_t *comm);
 /* With `rcounts` == NULL each rank gets `rcount` elements. */
 int cableway_describe_reduce_scatter(struct cableway_described *d, const void *sbuf, void *rbuf, const int *rcounts,
                                      int rcount, ompi_datatype_t *dtype, ompi_op_t *op, ompi_communicator_t *comm);

@@ -48,8 +48,15 @@ struct cableway_collective {
 
 enum cableway_performer { CABLEWAY_BY_HOST = 0, CABLEWAY_BY_ENGINE = 1, CABLEWAY_UNDECIDED = 2 };
 
-/* Returns the operations of an intracommunicator, given by its handle, or NULL. */
-void *cableway_collectives_new(void *communicator);
+/* The groups of an intercommunicator. */
+struct cableway_between {
+    bool first;     /* of the two groups, this process's is that on which both agree to be the first */
+    uint32_t local; /* its size */
+    void *own;      /* the handle of its own communicator, or NULL */
+};
+
+/* Returns the operations of a communicator, given by its handle, or NULL. `between` is NULL for an intracommunicator. */
+void *cableway_collectives_new(void *communicator, const struct cableway_between *between);
 void cableway_collectives_free(void *members);
 /* Returns an enum cableway_performer. `counted` says whether all members make this call, and `bytes` is a
  * size that is equal at all of them, or UINT64_MAX. If undecided, nothing was counted: make progress and ask again. */

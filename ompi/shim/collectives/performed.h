@@ -31,16 +31,19 @@ static inline int cableway_perform_later(cableway_collectives_t *module, struct 
     return cableway_collective_request(module, described, communicator, persistent, request);
 }
 
-/* Returns whether the engine performs a call of an intracommunicator. `counted` and `bytes` are as for
- * cableway_collectives_begin. */
-static inline bool cableway_engine_performs(cableway_collectives_t *module, ompi_communicator_t *communicator,
-                                            bool counted, uint64_t bytes)
+/* Returns whether the engine may perform calls of a communicator. If not, no argument of a call may be examined. */
+static inline bool cableway_engine_may_perform(const cableway_collectives_t *module, ompi_communicator_t *communicator)
+{
+    return NULL != module->members
+           && (1 != ompi_comm_size(communicator) || OMPI_COMM_IS_INTER(communicator) || cableway_devices_present());
+}
+
+/* Returns whether the engine performs a call. `counted` and `bytes` are as for cableway_collectives_begin. */
+static inline bool cableway_engine_performs(cableway_collectives_t *module, bool counted, uint64_t bytes)
 {
     int performer;
-    if (NULL == module->members || (1 == ompi_comm_size(communicator) && !cableway_devices_present())) {
-        return false;
-    }
-    while (OPAL_UNLIKELY(CABLEWAY_UNDECIDED == (performer = cableway_collectives_begin(module->members, counted, bytes)))) {
+    while (OPAL_UNLIKELY(CABLEWAY_UNDECIDED
+                         == (performer = cableway_collectives_begin(module->members, counted, bytes)))) {
         opal_progress();
     }
     return CABLEWAY_BY_ENGINE == performer;

@@ -10,12 +10,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::parameters;
-use cableway_coll::{Agreement, Collectives, Element, Group, Performer, ReduceOperation};
+use cableway_coll::{Agreement, Collectives, Element, Group, Groups, Performer, ReduceOperation};
 use cableway_pml::{Communicator, Engine};
 use parking_lot::Mutex;
 
 use description::Description;
-use members::{ALL, Members};
+use members::{ALL, Members, Reach};
 use report::report;
 
 use crate::boundary::Code;
@@ -34,26 +34,50 @@ pub(crate) fn progress(engine: &Engine) -> usize {
     notices::progress(engine) + running::progress()
 }
 
+/// `struct cableway_between`
+#[repr(C)]
+struct BetweenDescription {
+    first: bool,
+    local: u32,
+    own: *const Communicator,
+}
+
 /// # Safety
-/// `communicator` is from `cableway_communicator_add`, is that of an intracommunicator, and is not removed.
+/// `communicator` is from `cableway_communicator_add`, and not removed. `between` is null for an intracommunicator, else
+/// valid.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_collectives_new(communicator: *const Communicator) -> *const Members {
+unsafe extern "C" fn cableway_collectives_new(
+    communicator: *const Communicator,
+    between: *const BetweenDescription,
+) -> *const Members {
     guarded(std::ptr::null(), || {
         let Some(shared) = state::engine().and_then(shared) else { return std::ptr::null() };
-        // SAFETY: the caller's promise. The counted reference is dropped with the members.
-        let on = unsafe {
-            Arc::increment_strong_count(communicator);
-            Arc::from_raw(communicator)
+        // SAFETY: the caller's promise.
+        let on = unsafe { counted(communicator) };
+        // SAFETY: as above.
+        let reach = match unsafe { between.as_ref() } {
+            None => Reach::Within,
+            Some(&BetweenDescription { first, local, own }) => {
+                // SAFETY: as above.
+                let own = (!own.is_null()).then(|| unsafe { counted(own) });
+                Reach::Between { groups: Groups { first, local, remote: on.group().len() as u32 }, own }
+            }
         };
-        let size = on.group().len() as u32;
         let parameters = state::parameters().unwrap_or_default();
         let agreement = match parameters.coll_performer {
-            parameters::Performer::Auto => Agreement::new(on.rank(), size, parameters.coll_shared_limit as u64),
+            parameters::Performer::Auto => {
+                let (number, size) = reach.number(&on);
+                Agreement::new(number, size, parameters.coll_shared_limit as u64)
+            }
             parameters::Performer::Cableway => Agreement::reached(),
             parameters::Performer::Mpi => return std::ptr::null(),
         };
         let agreement = Mutex::new(agreement);
-        let members = Arc::new(Members { group: Group::new(shared.clone(), on.clone()), on, agreement });
+        let group = match reach {
+            Reach::Within => Group::new(shared.clone(), on.clone()),
+            Reach::Between { .. } => Group::between(shared.clone(), on.clone()),
+        };
+        let members = Arc::new(Members { group, on, reach, agreement });
         let mut all = ALL.lock();
         all.retain(|members| members.strong_count() != 0);
         all.push(Arc::downgrade(&members));
@@ -62,6 +86,18 @@ unsafe extern "C" fn cableway_collectives_new(communicator: *const Communicator)
         notices::look_again();
         Arc::into_raw(members)
     })
+}
+
+/// Returns a counted reference.
+///
+/// # Safety
+/// `communicator` is from `cableway_communicator_add`, and not removed.
+unsafe fn counted(communicator: *const Communicator) -> Arc<Communicator> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        Arc::increment_strong_count(communicator);
+        Arc::from_raw(communicator)
+    }
 }
 
 /// # Safety
@@ -81,14 +117,22 @@ unsafe extern "C" fn cableway_collectives_free(members: *const Members) {
 unsafe extern "C" fn cableway_collectives_begin(members: *const Members, counted: bool, bytes: u64) -> c_int {
     guarded(Performer::Host as c_int, || {
         // SAFETY: the caller's promise.
-        let Members { agreement, on, .. } = unsafe { &*members };
-        let mut agreement = agreement.lock();
+        let members = unsafe { &*members };
+        let mut agreement = members.agreement.lock();
         let performer = if counted { agreement.begin(bytes) } else { agreement.performer(bytes) };
         // A member that died decides nothing. The call below fails.
         let decided =
-            performer != Performer::Undecided || state::engine().is_some_and(|engine| engine.check_members(on).is_ok());
+            performer != Performer::Undecided || state::engine().is_some_and(|engine| all_live(engine, members));
         (if decided { performer } else { Performer::Host }) as c_int
     })
+}
+
+fn all_live(engine: &Engine, members: &Members) -> bool {
+    let own = match &members.reach {
+        Reach::Between { own: Some(own), .. } => engine.check_members(own).is_ok(),
+        _ => true,
+    };
+    own && engine.check_members(&members.on).is_ok()
 }
 
 /// Notes that this process passes device memory, at one of two addresses.

@@ -41,8 +41,12 @@ fn receive_all(engine: &Engine, arrived: u64) -> usize {
     let all: Vec<Arc<Members>> = ALL.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
     let mut received = 0;
     for members in all {
-        while let Some(message) = receive(engine, &members) {
-            members.agreement.lock().receive(message);
+        while let Some(bytes) = receive(engine, &members) {
+            match (relay_of(bytes), Notice::decode(bytes)) {
+                (Some(rank), _) => post(engine, &members, rank, without_relay(bytes)),
+                (None, Some(notice)) => members.agreement.lock().receive(notice),
+                (None, None) => {}
+            }
             received += 1;
         }
         send(engine, &members);
@@ -50,7 +54,7 @@ fn receive_all(engine: &Engine, arrived: u64) -> usize {
     received
 }
 
-fn receive(engine: &Engine, members: &Members) -> Option<Notice> {
+fn receive(engine: &Engine, members: &Members) -> Option<[u8; Notice::LEN]> {
     let message = engine.improbe(&members.on, ANY, NOTICE).ok()??;
     let mut bytes = [0; Notice::LEN];
     let request = Request::new();
@@ -58,27 +62,46 @@ fn receive(engine: &Engine, members: &Members) -> Option<Notice> {
     unsafe { engine.imrecv(message, Buffer::bytes(bytes.as_mut_ptr(), Notice::LEN as u64), &raw const request) };
     engine.wait_until(|| request.is_complete());
     request.result().ok()?;
-    Notice::decode(bytes)
+    Some(bytes)
+}
+
+/// Where a notice's bytes hold the rank to which it is passed on, plus one, or zero. The number of its kind is small.
+const RELAY: std::ops::Range<usize> = 4..8;
+
+fn relay_of(bytes: [u8; Notice::LEN]) -> Option<u32> {
+    u32::from_le_bytes(std::array::from_fn(|at| bytes[RELAY.start + at])).checked_sub(1)
+}
+
+fn without_relay(mut bytes: [u8; Notice::LEN]) -> [u8; Notice::LEN] {
+    bytes[RELAY].fill(0);
+    bytes
 }
 
 /// Sends what an agreement has to say.
 pub(super) fn send(engine: &Engine, members: &Members) {
     loop {
-        let Some((to, message)) = members.agreement.lock().next_notice() else { break };
-        let (request, bytes) = (Box::new(Request::new()), Box::new(message.encode()));
-        let buffer = Buffer::bytes(bytes.as_ptr(), Notice::LEN as u64);
-        // SAFETY: the boxes are kept until the request is complete.
-        let sent =
-            unsafe { engine.isend(&members.on, to as i32, NOTICE, buffer, &SendMode::Standard, &raw const *request) };
-        match sent {
-            Ok(Outcome::Complete) => {}
-            Ok(Outcome::Started) => {
-                let mut sends = SENDS.lock();
-                sends.retain(|sending| !sending.request.is_complete());
-                sends.push(Sending { request, _bytes: bytes });
-            }
-            // The member has died, and operations with it fail.
-            Err(error) => log::debug!("cannot tell rank {to} who performs collective operations: {error}"),
+        let Some((to, notice)) = members.agreement.lock().next_notice() else { break };
+        let route = members.reach.route(to);
+        let mut bytes = notice.encode();
+        bytes[RELAY].copy_from_slice(&route.relay.map_or(0, |rank| rank + 1).to_le_bytes());
+        post(engine, members, route.to, bytes);
+    }
+}
+
+fn post(engine: &Engine, members: &Members, to: u32, bytes: [u8; Notice::LEN]) {
+    let (request, bytes) = (Box::new(Request::new()), Box::new(bytes));
+    let buffer = Buffer::bytes(bytes.as_ptr(), Notice::LEN as u64);
+    // SAFETY: the boxes are kept until the request is complete.
+    let sent =
+        unsafe { engine.isend(&members.on, to as i32, NOTICE, buffer, &SendMode::Standard, &raw const *request) };
+    match sent {
+        Ok(Outcome::Complete) => {}
+        Ok(Outcome::Started) => {
+            let mut sends = SENDS.lock();
+            sends.retain(|sending| !sending.request.is_complete());
+            sends.push(Sending { request, _bytes: bytes });
         }
+        // The member has died, and operations with it fail.
+        Err(error) => log::debug!("cannot tell rank {to} who performs collective operations: {error}"),
     }
 }

@@ -1,41 +1,13 @@
 /* Calls that run on host copies of device memory: reductions by the program's operation, of long double, and a call that
  * Open MPI passes to no component. The memory of the copies is allocated in the first rounds only.
  * CABLEWAY_CUDA_LIBDIR names the driver. */
+#include "collectives/counters.h"
 #include "collectives/memory.h"
 
 /* Sizes are rounded up: LARGE and a little more are alike. */
 enum { LARGE = (5 << 20) - 100, ROUNDS = 4 };
 
 static struct memory out, in;
-static MPI_T_pvar_session session;
-
-static MPI_T_pvar_handle counter(const char *wanted)
-{
-    MPI_T_pvar_handle handle = MPI_T_PVAR_HANDLE_NULL;
-    int variables, count;
-    MPI_T_pvar_get_num(&variables);
-    for (int i = 0; i < variables; i++) {
-        char name[256], help[1024];
-        int name_length = sizeof name, help_length = sizeof help, verbosity, class, bind, read_only, continuous, atomic;
-        MPI_Datatype type;
-        MPI_T_enum values;
-        if (MPI_SUCCESS
-                == MPI_T_pvar_get_info(i, name, &name_length, &verbosity, &class, &type, &values, help, &help_length,
-                                       &bind, &read_only, &continuous, &atomic)
-            && 0 == strcmp(name, wanted)) {
-            CHECK_EQUAL(MPI_T_pvar_handle_alloc(session, i, NULL, &handle, &count), MPI_SUCCESS);
-        }
-    }
-    CHECK(MPI_T_PVAR_HANDLE_NULL != handle);
-    return handle;
-}
-
-static unsigned long long read_counter(MPI_T_pvar_handle handle)
-{
-    unsigned long long value = 0;
-    CHECK_EQUAL(MPI_T_pvar_read(session, handle, &value), MPI_SUCCESS);
-    return value;
-}
 
 static void add(void *from, void *to, int *count, MPI_Datatype *type)
 {
@@ -111,11 +83,9 @@ int main(int argc, char **argv)
 {
     MPI_T_pvar_handle calls, allocations;
     unsigned long long calls_before, allocations_before = 0;
-    int provided;
     MPI_Op op;
     set_up(argc, argv, MPI_THREAD_SINGLE);
-    MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
-    MPI_T_pvar_session_create(&session);
+    open_counters();
     calls = counter("pml_cableway_calls_on_host_copies");
     allocations = counter("pml_cableway_host_copy_allocations");
     calls_before = read_counter(calls);
@@ -135,8 +105,7 @@ int main(int argc, char **argv)
     CHECK_EQUAL(read_counter(allocations), allocations_before);
     memory_discard(&out);
     memory_discard(&in);
-    MPI_T_pvar_session_free(&session);
-    MPI_T_finalize();
+    close_counters();
     tear_down();
     return 0;
 }
