@@ -25,7 +25,8 @@ impl<'a> Copies<'a> {
     /// Adds a copy of `len` bytes from a program's buffer to its image (`IN`), or back. Copies host memory at once.
     ///
     /// # Safety
-    /// Both are allocated, and no other code accesses them, until [`finish`](Self::finish) has returned.
+    /// Both are allocated, and nobody else accesses them, until [`finish`](Self::finish) has returned. No two copies have
+    /// a byte of their destinations in common.
     pub(super) unsafe fn add<const IN: bool>(
         &mut self,
         program: *mut u8,

@@ -101,21 +101,25 @@ fn take(pool: &HostPool, len: usize) -> Result<HostMemory, Error> {
     pool.take(len).ok_or(Error::NoMemory { len: len as u64, limit: pool.limit() as u64 })
 }
 
-/// Joins adjacent blocks without a layout and with the same access, usually those of a vector.
+/// Joins blocks without a layout and with the same access that adjoin or overlap: usually those of a vector, or one that
+/// goes to several processes. So copies in one direction never overlap.
 fn joined(blocks: Vec<Block>) -> Vec<Block> {
+    let (mut plain, typed): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| block.layout.is_none());
+    plain.retain(|block| block.count != 0);
+    plain.sort_by_key(|block| (!block.read, !block.written, block.address));
     let mut out: Vec<Block> = Vec::new();
-    for block in blocks {
+    for block in plain {
         if let Some(last) = out.last_mut()
-            && last.layout.is_none()
-            && block.layout.is_none()
             && (last.read, last.written) == (block.read, block.written)
-            && last.address as u64 + last.count == block.address as u64
+            && block.address as u64 <= last.address as u64 + last.count
         {
-            last.count += block.count;
-        } else if block.count != 0 {
+            let end = block.address as u64 + block.count;
+            last.count = last.count.max(end - last.address as u64);
+        } else {
             out.push(block);
         }
     }
+    out.extend(typed);
     out
 }
 
@@ -128,10 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_joined_and_gaps_are_not() {
+    fn what_adjoins_or_overlaps_is_joined_and_gaps_are_not() {
         let ranges = |blocks| joined(blocks).iter().map(|block| (block.address, block.count)).collect::<Vec<_>>();
         assert_eq!(ranges(vec![bytes(16, 4), bytes(20, 4), bytes(25, 1)]), [(16, 8), (25, 1)]);
         assert_eq!(ranges(vec![bytes(16, 4), bytes(20, 0), bytes(20, 4)]), [(16, 8)]);
+        assert_eq!(ranges(vec![bytes(24, 8), bytes(16, 12), bytes(18, 2), bytes(40, 1)]), [(16, 16), (40, 1)]);
         let written = Block { read: false, written: true, ..bytes(20, 4) };
         assert_eq!(ranges(vec![bytes(16, 4), written]), [(16, 4), (20, 4)]);
     }

@@ -38,7 +38,7 @@
 struct cableway_collectives {
     mca_coll_base_module_t super;
     mca_coll_base_comm_coll_t lower; /* the functions that this module replaced, and their modules */
-    void *members;                   /* the engine's operations, of an intracommunicator */
+    void *members;                   /* the engine's operations, or NULL */
 };
 typedef struct cableway_collectives cableway_collectives_t;
 OBJ_CLASS_DECLARATION(cableway_collectives_t);
