@@ -12,6 +12,7 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Larger buffers cause a driver call. The call recognises pinned memory, and its time is negligible for them.
 const SMALL: usize = 16 << 10;
@@ -61,21 +62,39 @@ fn in_heap_or_statics(address: usize, end: usize) -> bool {
     if fixed.statics.0 <= address && end <= fixed.statics.1 {
         return true;
     }
-    // SAFETY: an increment of 0 only reads the break.
-    fixed.heap <= address && end <= unsafe { libc::sbrk(0) } as usize
+    fixed.heap.as_ref().is_some_and(|heap| heap.start <= address && end <= heap.end.load(Ordering::Relaxed))
 }
 
 /// Addresses that never change in a process.
 struct Fixed {
     /// The main program's writable segment, which is never unmapped.
     statics: (usize, usize),
-    /// The heap's first address; `usize::MAX` if it is not known.
-    heap: usize,
+    /// `None` if the C library does not say where the heap ends.
+    heap: Option<Heap>,
+}
+
+struct Heap {
+    start: usize,
+    /// The present break, which the allocator moves.
+    end: &'static AtomicUsize,
 }
 
 fn fixed() -> &'static Fixed {
     static FIXED: OnceLock<Fixed> = OnceLock::new();
-    FIXED.get_or_init(|| Fixed { statics: main_program_statics(), heap: heap_start().unwrap_or(usize::MAX) })
+    FIXED.get_or_init(|| Fixed { statics: main_program_statics(), heap: heap() })
+}
+
+fn heap() -> Option<Heap> {
+    Some(Heap { start: heap_start()?, end: present_break()? })
+}
+
+/// Finds glibc's own variable. `sbrk(0)` would return its value, but where UCX's memory hooks are installed, that sets the
+/// break to the value it has just read. If another thread's allocation moves the break in between, the heap is cut off.
+fn present_break() -> Option<&'static AtomicUsize> {
+    // SAFETY: the name is a C string.
+    let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__curbrk".as_ptr()) };
+    // SAFETY: an aligned word of the C library, which is never unloaded. Threads write it with single stores.
+    unsafe { variable.cast::<AtomicUsize>().as_ref() }
 }
 
 fn heap_start() -> Option<usize> {
@@ -126,9 +145,8 @@ mod tests {
         })
         .join()
         .unwrap();
-        // SAFETY: reads the break.
-        let end = unsafe { libc::sbrk(0) } as usize;
-        let start = heap_start().unwrap();
+        let Heap { start, end } = heap().unwrap();
+        let end = end.load(Ordering::Relaxed);
         assert!(start <= end);
         if start < end {
             assert!(certain(start, 1));

@@ -133,10 +133,6 @@ fn random_collectives(ranks: u64) {
 }
 
 fn random_collectives_of_two_threads(ranks: u64) {
-    // Threads of one process that wait at the same time slept for ever there, with one and two ranks. Why is not known yet.
-    if support::major_version() >= 5 {
-        return support::skip("two threads in collectives hang under Open MPI 5.0");
-    }
     random_with(ranks, 2);
 }
 
