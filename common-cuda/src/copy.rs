@@ -1,5 +1,6 @@
 //! Plain types that describe copies by a device.
 
+use crate::location::Location;
 use crate::strided::{Strided, rows};
 
 /// The direction of a copy. Each direction has its own stream, so that both overlap.
@@ -11,6 +12,18 @@ pub enum Direction {
     HostToDevice,
     /// Between device memories that this process can address.
     DeviceToDevice,
+}
+
+impl Direction {
+    /// Returns the direction of a copy, and the side whose context makes it, or `None` if both sides are host memory.
+    pub fn between(from: &Location, to: &Location) -> Option<(Direction, Location)> {
+        match (from.on_device(), to.on_device()) {
+            (false, false) => None,
+            (true, false) => Some((Self::DeviceToHost, *from)),
+            (false, true) => Some((Self::HostToDevice, *to)),
+            (true, true) => Some((Self::DeviceToDevice, *from)),
+        }
+    }
 }
 
 /// The work that a batch of copies waits for first.

@@ -29,20 +29,18 @@ pub(super) unsafe fn start(
     if !whole(&there, to) || !whole(&here, from) {
         return Ok(None);
     }
-    let (at, direction) = match (here.on_device(), there.on_device()) {
-        (false, false) => {
-            // SAFETY: the caller's promise, and both are host memory.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-            return Ok(Some(Completion::DONE));
-        }
-        (true, false) | (false, true) if len > LARGEST_HOST_COPY => return Ok(None),
-        (true, false) => (here, Direction::DeviceToHost),
-        (false, true) => (there, Direction::HostToDevice),
-        (true, true) if here.device == there.device && here.context == there.context => {
-            (here, Direction::DeviceToDevice)
-        }
-        (true, true) => return Ok(None),
+    let Some((direction, at)) = Direction::between(&here, &there) else {
+        // SAFETY: the caller's promise, and both are host memory.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        return Ok(Some(Completion::DONE));
     };
+    let is_left_to_a_message = match direction {
+        Direction::DeviceToDevice => here.device != there.device || here.context != there.context,
+        Direction::DeviceToHost | Direction::HostToDevice => len > LARGEST_HOST_COPY,
+    };
+    if is_left_to_a_message {
+        return Ok(None);
+    }
     let mut batch = devices.batch(&at, direction, Order::AfterDefaultStream)?;
     // SAFETY: the caller's promise.
     unsafe { batch.copy(to, from, len) };

@@ -28,21 +28,16 @@ impl Devices {
     /// The driver refused.
     pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
         let (to, from) = (self.classify(dst, len), self.classify(src, len));
-        let (at, direction) = match (from.on_device(), to.on_device()) {
-            (false, false) => {
-                // SAFETY: both are host memory, and the caller's promise covers the rest.
-                unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
-                return Ok(());
-            }
-            (true, false) => (from, Direction::DeviceToHost),
-            (false, true) => (to, Direction::HostToDevice),
-            (true, true) => (from, Direction::DeviceToDevice),
+        let Some((direction, at)) = Direction::between(&from, &to) else {
+            // SAFETY: both are host memory, and the caller's promise covers the rest.
+            unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+            return Ok(());
         };
         // SAFETY: the caller's promise.
         match unsafe { self.copy_and_wait(&at, direction, dst, src, len) } {
             // A driver refuses pool memory and virtual memory of another device unless the owner granted access.
             // SAFETY: the caller's promise.
-            Err(_) if from.on_device() && to.on_device() && from.device != to.device => unsafe {
+            Err(_) if direction == Direction::DeviceToDevice && from.device != to.device => unsafe {
                 self.copy_through_host((dst, &to), (src, &from), len)
             },
             result => result,
