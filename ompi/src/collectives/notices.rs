@@ -13,6 +13,10 @@ use super::members::{ALL, Members};
 static SEEN: AtomicU64 = AtomicU64::new(0);
 const AGAIN: u64 = u64::MAX;
 
+/// Held by the thread that carries notices. Agreements need them in order between each two members, so only one thread at
+/// a time receives them, and takes them from an agreement and sends them.
+static CARRIER: Mutex<()> = Mutex::new(());
+
 /// Sends that are not complete.
 static SENDS: Mutex<Vec<Sending>> = Mutex::new(Vec::new());
 
@@ -29,13 +33,14 @@ pub(super) fn look_again() {
 
 /// Receives the notices that have arrived, and sends the answers. Returns the number of notices.
 #[inline]
-pub(super) fn progress(engine: &Engine) -> usize {
+pub(crate) fn progress(engine: &Engine) -> usize {
     let arrived = engine.notices();
     if SEEN.load(Ordering::Relaxed) == arrived { 0 } else { receive_all(engine, arrived) }
 }
 
 #[cold]
 fn receive_all(engine: &Engine, arrived: u64) -> usize {
+    let Some(_carrier) = CARRIER.try_lock() else { return 0 };
     // Later ones change the engine's count.
     SEEN.store(arrived, Ordering::Release);
     let all: Vec<Arc<Members>> = ALL.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
@@ -49,7 +54,7 @@ fn receive_all(engine: &Engine, arrived: u64) -> usize {
             }
             received += 1;
         }
-        send(engine, &members);
+        send_in_order(engine, &members);
     }
     received
 }
@@ -77,8 +82,15 @@ fn without_relay(mut bytes: [u8; Notice::LEN]) -> [u8; Notice::LEN] {
     bytes
 }
 
-/// Sends what an agreement has to say.
+/// Sends what an agreement has to say. If another thread carries notices, the next [`progress`] does it.
 pub(super) fn send(engine: &Engine, members: &Members) {
+    match CARRIER.try_lock() {
+        Some(_carrier) => send_in_order(engine, members),
+        None => look_again(),
+    }
+}
+
+fn send_in_order(engine: &Engine, members: &Members) {
     loop {
         let Some((to, notice)) = members.agreement.lock().next_notice() else { break };
         let route = members.reach.route(to);
