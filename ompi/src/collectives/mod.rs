@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use description::Description;
 use members::{ALL, Members, Reach};
+pub(crate) use notices::progress;
 use report::report;
 
 use crate::boundary::Code;
@@ -26,12 +27,6 @@ use crate::state;
 fn shared(engine: &Engine) -> Option<&'static Arc<Collectives>> {
     static SHARED: OnceLock<Option<Arc<Collectives>>> = OnceLock::new();
     SHARED.get_or_init(|| Some(Collectives::new(engine.handle()?, &state::parameters().unwrap_or_default()))).as_ref()
-}
-
-/// Makes progress on what collective operations have under way.
-#[inline]
-pub(crate) fn progress(engine: &Engine) -> usize {
-    notices::progress(engine) + running::progress()
 }
 
 /// `struct cableway_between`

@@ -1,9 +1,10 @@
 //! Operations under way, and their progress.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use cableway_coll::Operation;
+use cableway_pml::Task;
 use parking_lot::Mutex;
 
 use super::report::report;
@@ -15,61 +16,33 @@ unsafe extern "C" {
     fn shim_collective_completed(owner: *mut c_void, code: c_int);
 }
 
-/// A non-blocking operation, and its request.
+/// A non-blocking operation, and its request. The engine polls it as one of its tasks.
 struct Running {
-    operation: Operation,
+    operation: Mutex<Operation>,
     owner: *mut c_void,
 }
 
 // SAFETY: the owner is passed back to the shim only, which accepts it on any thread.
 unsafe impl Send for Running {}
+// SAFETY: as above.
+unsafe impl Sync for Running {}
 
-/// The operations that no thread polls at present, and the number of all.
-static RUNNING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+impl Task for Running {
+    fn poll(&self) -> bool {
+        let Some(code) = polled(&mut self.operation.lock()) else { return false };
+        complete(self.owner, code);
+        true
+    }
+}
 
 /// Adds an operation, which the shim's `owner` waits for.
-pub(super) fn add(mut operation: Operation, owner: *mut c_void) {
-    // Post its first messages at once.
-    match polled(&mut operation) {
-        None => {
-            COUNT.fetch_add(1, Ordering::Release);
-            RUNNING.lock().push(Running { operation, owner });
-        }
-        Some(code) => {
-            drop(operation);
-            complete(owner, code);
-        }
+pub(super) fn add(operation: Operation, owner: *mut c_void) {
+    let engine = operation.engine().clone();
+    let running = Running { operation: Mutex::new(operation), owner };
+    // The first messages leave at once.
+    if !running.poll() {
+        engine.add_task(Arc::new(running));
     }
-}
-
-/// Polls all operations once. Returns the number that finished.
-#[inline]
-pub(super) fn progress() -> usize {
-    if COUNT.load(Ordering::Acquire) == 0 { 0 } else { poll_all() }
-}
-
-fn poll_all() -> usize {
-    // A completion may start another operation, so hold no lock meanwhile.
-    let Some(mut taken) = RUNNING.try_lock().map(|mut running| std::mem::take(&mut *running)) else { return 0 };
-    let mut finished = Vec::new();
-    let mut at = 0;
-    while at < taken.len() {
-        match polled(&mut taken[at].operation) {
-            None => at += 1,
-            Some(code) => finished.push((taken.remove(at).owner, code)),
-        }
-    }
-    COUNT.fetch_sub(finished.len(), Ordering::Release);
-    if !taken.is_empty() {
-        let mut running = RUNNING.lock();
-        // Operations that began first come first.
-        taken.append(&mut running);
-        *running = taken;
-    }
-    let count = finished.len();
-    finished.into_iter().for_each(|(owner, code)| complete(owner, code));
-    count
 }
 
 /// Polls an operation. Returns the code of one that has finished.
@@ -95,7 +68,7 @@ pub(super) fn wait(mut operation: Operation) -> c_int {
             return code;
         }
         fault::point(Point::Wait);
-        if engine.progress() != 0 || progress() != 0 {
+        if engine.progress() != 0 {
             idle = 0;
             continue;
         }

@@ -27,24 +27,41 @@ impl Tasks {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Polls all tasks, unless a thread does so already. Returns how many ended.
+    /// Polls the tasks that no other thread polls. Returns how many ended.
     #[cold]
     pub(super) fn poll(&self) -> usize {
-        let Some(mut list) = self.list.try_lock() else { return 0 };
-        let before = list.len();
-        list.retain(|task| !task.poll());
-        self.count.store(list.len(), Ordering::Release);
-        before - list.len()
+        let Some(list) = self.list.try_lock().map(|mut list| std::mem::take(&mut *list)) else { return 0 };
+        let mut taken = Taken { from: self, list };
+        let before = taken.list.len();
+        taken.list.retain(|task| !task.poll());
+        let ended = before - taken.list.len();
+        self.count.fetch_sub(ended, Ordering::Release);
+        ended
+    }
+}
+
+/// Tasks that a thread polls. They are not in the list meanwhile, so that they can add tasks and are polled by one thread
+/// at a time. They return to it even if one panics.
+struct Taken<'t> {
+    from: &'t Tasks,
+    list: Vec<Arc<dyn Task>>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut list = self.from.list.lock();
+        // Tasks that began first come first.
+        self.list.append(&mut list);
+        *list = std::mem::take(&mut self.list);
     }
 }
 
 impl Engine {
     /// Adds work that is polled until it has ended. While there is some, waiting calls do not sleep.
     ///
-    /// A task is polled by one thread at a time. It must not add a task.
+    /// A task is polled by one thread at a time, with no lock held. It may add tasks.
     pub fn add_task(&self, task: Arc<dyn Task>) {
-        let mut list = self.tasks.list.lock();
-        list.push(task);
-        self.tasks.count.store(list.len(), Ordering::Release);
+        self.tasks.count.fetch_add(1, Ordering::Release);
+        self.tasks.list.lock().push(task);
     }
 }
