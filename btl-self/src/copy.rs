@@ -1,7 +1,7 @@
 //! Copies within this process, with host or device memory on either side.
 
 use cableway_btl::{Error, Region, Token, Transfer};
-use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Order};
+use cableway_common_cuda::{Completion, DeviceError, Devices, Direction};
 
 use crate::NAME;
 
@@ -92,12 +92,9 @@ impl Pair {
     /// # Safety
     /// As [`Copies::start`].
     unsafe fn start(self, devices: &Devices) -> Result<Completion, DeviceError> {
-        let (at, direction) = match (self.from.location.on_device(), self.to.location.on_device()) {
-            (true, true) => (self.from.location, Direction::DeviceToDevice),
-            (true, false) => (self.from.location, Direction::DeviceToHost),
-            _ => (self.to.location, Direction::HostToDevice),
-        };
-        let mut batch = devices.batch(&at, direction, Order::AfterDefaultStream)?;
+        let (from, to) = (&self.from.location, &self.to.location);
+        let (direction, at) = Direction::between(from, to).unwrap_or((Direction::HostToDevice, *to));
+        let mut batch = devices.batch(&at, direction, devices.order(from).max(devices.order(to)))?;
         // SAFETY: the caller's promise.
         unsafe { batch.copy(self.to.address, self.from.address, self.to.len) };
         batch.finish()

@@ -27,13 +27,18 @@ impl Direction {
 }
 
 /// The work that a batch of copies waits for first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// The variants are sorted: a batch for several operations takes the largest order of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
+    /// No work, because an earlier batch of the same operation has waited.
+    None,
+    /// No work, because the driver completes the program's synchronous calls on the buffer. For the first batch of an
+    /// operation on a user's buffer. The calling thread must not capture a stream.
+    Synchronised,
     /// Work already in the context's legacy default stream, if the parameter `default_stream_order` requires it. For
     /// the first batch of an operation on a user's buffer. The calling thread must not capture a stream.
     AfterDefaultStream,
-    /// No work, because an earlier batch of the same operation has waited.
-    None,
 }
 
 /// Where the two sides of a batch's copies are.

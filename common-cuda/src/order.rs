@@ -1,8 +1,13 @@
 //! The default stream of a context, and the ways to work after it. Other modules ask for the order of an operation by
 //! [`CopyOrder`](crate::CopyOrder).
 //!
-//! A program may send a buffer while a copy or a kernel in its default stream still writes it. With
-//! `default_stream_order=legacy`, the first access to the buffer follows the work in that stream:
+//! A program may send a buffer while its own copy or fill still writes it, because the driver returns from synchronous calls
+//! before they are complete. With `default_stream_order=auto`, the driver is asked once for each allocation to complete
+//! them first. One access then follows the work that the default stream had at that moment (its [`Mark`]), and later
+//! ones follow nothing.
+//!
+//! If the driver refuses that for an allocation, or with `default_stream_order=legacy`, the first access of each operation
+//! follows all work in that stream, also kernels:
 //! - An internal stream waits for an event in the default stream ([`DefaultStream::precede`]). On an H200 that adds
 //!   1.0 us to a copy.
 //! - An access that no stream orders (by a CPU, a NIC, another process, or a kernel that must start now) begins once the
@@ -33,12 +38,28 @@ impl Moment {
     pub(crate) fn now() -> Moment {
         Moment(QUERIES.load(Ordering::Acquire))
     }
+
+    pub(crate) fn of(number: u64) -> Moment {
+        Moment(number)
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// Checks whether the work that the default stream of the context of this id had at a moment is known to be done.
 /// Returns `None` if nothing is known about that stream.
 pub(crate) fn settled_since(settled: &Memo, context: u64, moment: Moment) -> Option<bool> {
     settled.get(context).map(|[_, settled]| settled > moment.0)
+}
+
+/// A point in a default stream after which all synchronous calls on some allocations are complete when they return.
+#[derive(Default)]
+struct Mark {
+    event: Option<Event>,
+    /// The number of the query as which the event counts once it is done; 0 if that is noted.
+    query: u64,
 }
 
 /// The legacy default stream of one context.
@@ -53,11 +74,15 @@ pub(crate) struct DefaultStream {
     all: Arc<Memo>,
     /// The event for which internal streams wait.
     event: Mutex<Option<Event>>,
+    mark: Mutex<Mark>,
+    /// The number of the last mark's query, 0 if there is none.
+    marked: AtomicU64,
 }
 
 impl DefaultStream {
     pub(crate) fn new(context: Arc<Context>, all: Arc<Memo>) -> DefaultStream {
-        DefaultStream { context, settled: AtomicU64::new(0), all, event: Mutex::default() }
+        let (settled, marked) = (AtomicU64::new(0), AtomicU64::new(0));
+        DefaultStream { context, settled, all, event: Mutex::default(), mark: Mutex::default(), marked }
     }
 
     /// Checks whether the work that it had at a moment is known to be done.
@@ -74,10 +99,7 @@ impl DefaultStream {
         let query = QUERIES.fetch_add(1, Ordering::AcqRel) + 1;
         let idle = driver.default_stream_is_idle()?;
         match idle {
-            Some(true) => {
-                let before = self.settled.fetch_max(query, Ordering::AcqRel);
-                self.all.set(self.context.id, [0, query.max(before)]);
-            }
+            Some(true) => self.settle(query),
             Some(false) => {}
             None => warn_of_capture(),
         }
@@ -87,6 +109,46 @@ impl DefaultStream {
     /// Does the same for background work, which can wait for the end of a capture.
     pub(crate) fn is_quiet(&self) -> Result<bool, Failure> {
         Ok(self.context.driver.default_stream_is_idle()? == Some(true))
+    }
+
+    /// Notes that the work before this query is done.
+    fn settle(&self, query: u64) {
+        let before = self.settled.fetch_max(query, Ordering::AcqRel);
+        self.all.set(self.context.id, [0, query.max(before)]);
+    }
+
+    /// Marks the present end of the stream: the driver now completes synchronous calls on another allocation before they
+    /// return. Returns the moment, or `None` if a capture forbids it. The context is current.
+    pub(crate) fn mark(&self) -> Result<Option<Moment>, Failure> {
+        let driver = self.context.driver;
+        let mut mark = self.mark.lock();
+        let query = QUERIES.fetch_add(1, Ordering::AcqRel) + 1;
+        if mark.event.is_none() {
+            mark.event = Some(driver.new_event()?);
+        }
+        let Some(event) = &mark.event else { return Ok(None) };
+        if !driver.record_default_stream(event)? {
+            return Ok(None);
+        }
+        // The event may have stood for an earlier mark. The later one implies it.
+        mark.query = query;
+        self.marked.store(query, Ordering::Release);
+        Ok(Some(Moment(query - 1)))
+    }
+
+    /// Returns the moment of the last mark, if there is one.
+    pub(crate) fn last_mark(&self) -> Option<Moment> {
+        Some(Moment(self.marked.load(Ordering::Acquire).checked_sub(1)?))
+    }
+
+    /// Notes whether the stream has passed the last mark.
+    pub(crate) fn look_at_mark(&self) {
+        let Some(mut mark) = self.mark.try_lock() else { return };
+        let (Some(event), 1..) = (&mark.event, mark.query) else { return };
+        let passed = self.context.enter().is_ok_and(|_scope| self.context.driver.is_done(event).unwrap_or(false));
+        if passed {
+            self.settle(std::mem::take(&mut mark.query));
+        }
     }
 
     /// Makes later work in `stream` wait for its present work. The context is current.
@@ -132,10 +194,12 @@ impl DefaultStream {
 
 impl Drop for DefaultStream {
     fn drop(&mut self) {
-        let Some(event) = self.event.get_mut().take() else { return };
-        // A destroyed context has released the event.
-        if let Ok(_scope) = self.context.enter() {
-            destroy_event(&self.context, event);
+        let events = [self.event.get_mut().take(), self.mark.get_mut().event.take()];
+        for event in events.into_iter().flatten() {
+            // A destroyed context has released the event.
+            if let Ok(_scope) = self.context.enter() {
+                destroy_event(&self.context, event);
+            }
         }
     }
 }

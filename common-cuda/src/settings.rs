@@ -10,6 +10,8 @@ use cableway_base::parameters::{DefaultStreamOrder, DeviceProtocols};
 pub(crate) struct Settings {
     /// True if work follows the program's default streams.
     pub(crate) ordered: bool,
+    /// True if the driver is asked to complete the program's synchronous calls, so that work need not follow.
+    pub(crate) synchronises: bool,
     pub(crate) kernels: bool,
     /// The longest wait of a job for room on its device.
     pub(crate) patience: Duration,
@@ -35,7 +37,8 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn new(parameters: &Parameters) -> Settings {
         Settings {
-            ordered: parameters.default_stream_order == DefaultStreamOrder::Legacy,
+            ordered: parameters.default_stream_order != DefaultStreamOrder::None,
+            synchronises: parameters.default_stream_order == DefaultStreamOrder::Auto,
             kernels: parameters.device_kernels && parameters.device_protocols == DeviceProtocols::Auto,
             patience: parameters.device_kernel_patience,
             kernel_limit: parameters.device_kernel_limit,

@@ -207,10 +207,10 @@ fn a_known_allocation_is_queried_for_its_id_alone() {
         };
         let (first, second) = (app.malloc(4096), app.malloc(4096));
         let near = first >> 21 == second >> 21;
-        let known = asked(5, "never met", first);
+        let known = asked(6, "never met", first);
         assert_eq!((known.class, known.device), (MemoryClass::Device, Some(DEVICE)));
         assert_eq!(asked(1, "met", first + 100), known);
-        let other = asked(if near { 6 } else { 5 }, "another one", second);
+        let other = asked(if near { 7 } else { 6 }, "another one", second);
         assert_ne!(other.buffer_id, known.buffer_id);
         for _ in 0..3 {
             assert_eq!(asked(1, "both met", first), known);
@@ -218,9 +218,9 @@ fn a_known_allocation_is_queried_for_its_id_alone() {
         }
         // A new allocation at the old address is another one.
         app.cuMemFree(first).unwrap();
-        assert_ne!(asked(6, "freed", first), known);
+        assert_ne!(asked(7, "freed", first), known);
         let anew = app.malloc(4096);
-        let found = asked(6, "allocated anew", anew);
+        let found = asked(7, "allocated anew", anew);
         if anew == first {
             assert!(found.buffer_id != known.buffer_id && found.class == MemoryClass::Device);
         }

@@ -68,7 +68,7 @@ fn pageable_memory_both_ways() {
 fn default_stream_work_is_known_to_be_done_after_a_query() {
     let test = "default_stream_work_is_known_to_be_done_after_a_query";
     isolated(test, &[("SIM_CUDA_DELAY_US", "20000")], || {
-        let devices = devices();
+        let devices = devices_with(&["default_stream_order=legacy"]);
         let mut buffer = buffer(&devices, BufferKind::Device, 1 << 20);
         let at = buffer.location();
         buffer.fill(1).unwrap();

@@ -165,8 +165,12 @@ fn irregular_blocks_reach_other_blocks_in_pieces() {
                     (source, Memory::new(&devices, device, &vec![0xaa; to_span]), expected)
                 })
                 .collect();
-            // Scratch memory is allocated while the default stream is idle.
-            default_stream_is_idle(&devices);
+            // Scratch memory is allocated while the default stream is idle. The first message of a buffer is ordered
+            // after it.
+            for memory in buffers.iter_mut().flat_map(|(source, target, _)| [source, target]) {
+                let at = devices.classify(memory.address(), 1);
+                devices.default_stream(&at).unwrap().wait().unwrap();
+            }
             let requests: Vec<_> = (0..12).map(|_| Request::new()).collect();
             for (i, (source, target, _)) in buffers.iter_mut().enumerate() {
                 let (rank, peer) = (i % 2, 1 - i % 2);

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cableway_btl::Flags;
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
 use cableway_pml::{Buffer, Error, FastPath, Outcome, Request, SendMode};
-use test_nodes::{devices, isolated};
+use test_nodes::{devices, devices_with, isolated};
 
 use common::{Link, Ranks, pattern};
 
@@ -178,7 +178,7 @@ fn messages_from_host_memory_share_their_calls() {
 fn the_default_stream_is_not_queried_before_eager_messages() {
     const LEN: usize = 1000;
     let _alone = alone();
-    let devices = devices();
+    let devices = devices_with(&["device_costs=default", "default_stream_order=legacy"]);
     let ranks = Ranks::on(&devices, 2, &[link().with(|link| link.retains = false)], &[], false);
     let content = pattern(LEN, 3);
     let mut host = vec![0; LEN];

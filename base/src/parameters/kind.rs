@@ -156,7 +156,9 @@ choices! {
 
 choices! {
     /// Selects what copies wait for before they access a device buffer.
-    DefaultStreamOrder = "legacy|none" {
+    DefaultStreamOrder = "auto|legacy|none" {
+        /// synchronous copies and fills, or as `legacy` for memory for which the driver cannot complete them first
+        Auto = "auto",
         /// work that is already in the context's legacy default stream
         Legacy = "legacy",
         /// nothing: the program has synchronised its own work

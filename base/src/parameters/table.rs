@@ -118,7 +118,7 @@ parameters {
     device_protocols: DeviceProtocols = "auto",
         "protocols for device memory: auto (the cheapest that works) or copy (staging through host memory only)",
         "Use copy to find out whether a faster protocol causes a fault. It costs most of the bandwidth between devices.";
-    default_stream_order: DefaultStreamOrder = "legacy",
+    default_stream_order: DefaultStreamOrder = "auto",
         "what a message waits for before it touches a device buffer: legacy (work in the context's default stream) or none",
         "Use none if the program synchronises its streams before each message. It saves 1 to 3 us a message. With none, a message may read data that a copy or kernel has not written yet.";
     device_register_host: Flag = "yes",

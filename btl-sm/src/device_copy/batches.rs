@@ -168,8 +168,7 @@ impl Batches {
     fn hand_over(&mut self, devices: &Devices, batch: &mut Vec<Copy>) {
         let Some(first) = batch.first() else { return };
         let local = first.local;
-        let ordered = batch.iter().any(|copy| copy.order == Order::AfterDefaultStream);
-        let order = if ordered { Order::AfterDefaultStream } else { Order::None };
+        let order = batch.iter().map(|copy| copy.order).max().unwrap_or(Order::None);
         let begun = (|| {
             let mut copies = devices.batch(&local, Direction::DeviceToDevice, order)?;
             // The context's own memory, and memory that is mapped into it. Managed memory may be anywhere.

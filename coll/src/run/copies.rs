@@ -1,6 +1,6 @@
 //! Copies of contiguous data within a process.
 
-use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Location, Order};
+use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Location};
 
 /// The largest copy between a device and host memory. A message carries more in pieces through registered memory, because
 /// a driver copies to and from other host memory slowly.
@@ -41,7 +41,8 @@ pub(super) unsafe fn start(
     if is_left_to_a_message {
         return Ok(None);
     }
-    let mut batch = devices.batch(&at, direction, Order::AfterDefaultStream)?;
+    let order = devices.order(&here).max(devices.order(&there));
+    let mut batch = devices.batch(&at, direction, order)?;
     // SAFETY: the caller's promise.
     unsafe { batch.copy(to, from, len) };
     batch.finish().map(Some)

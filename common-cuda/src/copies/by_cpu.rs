@@ -30,7 +30,7 @@ impl Mechanism for ByCpu {
         let piece = copies.pieces[0];
         let ready = || match copies.order {
             Order::None => Ok(workspace.context.alive()),
-            Order::AfterDefaultStream => entry.may_begin(),
+            Order::Synchronised | Order::AfterDefaultStream => entry.may_begin(),
         };
         // SAFETY: one row between host memory and an allocation of the context's own, both valid and left alone by the
         // promise of the caller that added it.

@@ -84,6 +84,11 @@ impl CopyQueue {
         self.ask(|| Ok(self.workspace.ask_default_stream()? == Some(true)))
     }
 
+    /// Fails if the calling thread captures a stream.
+    pub(crate) fn refuse_capture(&self) -> Result<(), DeviceError> {
+        self.ask(|| Ok(()))
+    }
+
     /// Enters the context for queries of the default stream, on a thread that must not be capturing.
     fn ask<T>(&self, questions: impl FnOnce() -> Result<T, Failure>) -> Result<T, DeviceError> {
         let mut entry = Entry::new(&self.workspace, Order::AfterDefaultStream);

@@ -44,18 +44,21 @@ impl Memory for CudaDriver {
             Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_int,
             Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_int,
             Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_int,
+            Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as c_int,
         ];
         let mut memory_type: c_uint = 0;
         let mut context: CUcontext = std::ptr::null_mut();
         let mut managed: c_uint = 0;
         let mut buffer_id: u64 = 0;
         let mut ordinal: c_int = -1;
-        let mut places: [*mut c_void; 5] = [
+        let mut synchronous: c_uint = 0;
+        let mut places: [*mut c_void; 6] = [
             (&raw mut memory_type).cast(),
             (&raw mut context).cast(),
             (&raw mut managed).cast(),
             (&raw mut buffer_id).cast(),
             (&raw mut ordinal).cast(),
+            (&raw mut synchronous).cast(),
         ];
         let count = attributes.len() as c_uint;
         // SAFETY: as many places as attributes, each of the attribute's type; any address may be asked about.
@@ -67,7 +70,8 @@ impl Memory for CudaDriver {
             _ => MemoryClass::Device,
         };
         let context = (!context.is_null()).then(|| ContextHandle(context.expose_provenance()));
-        Ok(Attributes { class, context, device: u32::try_from(ordinal).ok().map(DeviceIndex), buffer_id })
+        let device = u32::try_from(ordinal).ok().map(DeviceIndex);
+        Ok(Attributes { class, context, device, buffer_id, synchronous: Some(synchronous != 0) })
     }
 
     fn buffer_id(&self, address: u64) -> Option<u64> {

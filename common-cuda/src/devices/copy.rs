@@ -33,8 +33,9 @@ impl Devices {
             unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
             return Ok(());
         };
+        let start = Start { at, direction, order: self.order(&from).max(self.order(&to)) };
         // SAFETY: the caller's promise.
-        match unsafe { self.copy_and_wait(&at, direction, dst, src, len) } {
+        match unsafe { self.copy_and_wait(start, dst, src, len) } {
             // A driver refuses pool memory and virtual memory of another device unless the owner granted access.
             // SAFETY: the caller's promise.
             Err(_) if direction == Direction::DeviceToDevice && from.device != to.device => unsafe {
@@ -46,15 +47,8 @@ impl Devices {
 
     /// # Safety
     /// As [`copy`](Self::copy).
-    unsafe fn copy_and_wait(
-        &self,
-        at: &Location,
-        direction: Direction,
-        dst: *mut u8,
-        src: *const u8,
-        len: usize,
-    ) -> Result<(), DeviceError> {
-        let mut batch = self.batch(at, direction, Order::AfterDefaultStream)?;
+    unsafe fn copy_and_wait(&self, start: Start, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
+        let mut batch = self.batch(&start.at, start.direction, start.order)?;
         // SAFETY: the caller's promise; the completion is waited for below.
         unsafe { batch.copy(dst, src, len) };
         batch.finish()?.wait()
@@ -70,12 +64,14 @@ impl Devices {
     ) -> Result<(), DeviceError> {
         const PIECE: usize = 4 << 20;
         let mut piece = vec![0; len.min(PIECE)];
+        let read = Start { at: *from, direction: Direction::DeviceToHost, order: self.order(from) };
+        let write = Start { at: *to, direction: Direction::HostToDevice, order: self.order(to) };
         for offset in (0..len).step_by(PIECE) {
             let now = PIECE.min(len - offset);
             // SAFETY: within both ranges, and the piece is ours.
             unsafe {
-                self.copy_and_wait(from, Direction::DeviceToHost, piece.as_mut_ptr(), src.add(offset), now)?;
-                self.copy_and_wait(to, Direction::HostToDevice, dst.add(offset), piece.as_ptr(), now)?;
+                self.copy_and_wait(read, piece.as_mut_ptr(), src.add(offset), now)?;
+                self.copy_and_wait(write, dst.add(offset), piece.as_ptr(), now)?;
             }
         }
         Ok(())

@@ -38,39 +38,76 @@ impl CopyOrder {
     }
 
     /// Returns the order of an access to the buffer at `at`: none if the work that the default stream had when the
-    /// operation began is known to be done. Makes no driver call.
+    /// operation began is known to be done. Makes a driver call only for an allocation that it meets for the first time.
     pub fn of(&self, at: &Location, devices: &Devices) -> Order {
-        let settled = self.settled || devices.settled_since(at, self.begun);
-        if settled { Order::None } else { Order::AfterDefaultStream }
+        if self.settled {
+            Order::None
+        } else if devices.is_synchronised(at) {
+            Order::Synchronised
+        } else if devices.settled_since(at, self.begun) {
+            Order::None
+        } else {
+            Order::AfterDefaultStream
+        }
     }
 
     /// Returns the order of the next copy.
     pub fn next(&mut self, at: &Location, devices: &Devices) -> Order {
         match std::mem::replace(&mut self.next, Order::None) {
-            Order::AfterDefaultStream => self.of(at, devices),
             Order::None => Order::None,
+            Order::Synchronised | Order::AfterDefaultStream => self.of(at, devices),
         }
     }
 }
 
 impl Devices {
-    /// Returns a completion that is done with the present work of the default stream of the buffer at `at`. Let another
-    /// process read or write the buffer only after that. For host memory, or if the parameter `default_stream_order`
-    /// requires no order, it is done at once.
+    /// Returns the order of an access to the buffer at `at`, for an operation with a single access.
+    pub fn order(&self, at: &Location) -> Order {
+        CopyOrder::begin().of(at, self)
+    }
+
+    /// Returns a completion that is done with the program's work on the buffer at `at` that an operation must follow. Let
+    /// another process read or write the buffer only after that. For host memory, or if the parameter
+    /// `default_stream_order` requires no order, it is done at once.
     ///
     /// # Errors
     /// The buffer's context is destroyed, or the calling thread captures a graph.
     pub fn default_stream(&self, at: &Location) -> Result<Completion, DeviceError> {
-        self.ordering(at).map_or(Ok(Completion::DONE), |platform| platform.queue_to_enter(at)?.after_default_stream())
+        let Some(platform) = self.ordering(at) else { return Ok(Completion::DONE) };
+        let queue = platform.queue_to_enter(at)?;
+        if self.is_synchronised(at) {
+            return queue.refuse_capture().map(|()| Completion::DONE);
+        }
+        queue.after_default_stream()
     }
 
-    /// Asks the driver whether that stream is idle. The answer serves every [`CopyOrder`] that began before. Takes more
-    /// than a microsecond, so call it when there is nothing else to do.
+    /// Checks whether that work is done. The answer serves every [`CopyOrder`] that began before. A query of a stream takes
+    /// more than a microsecond, so call this when there is nothing else to do.
     ///
     /// # Errors
     /// As [`default_stream`](Self::default_stream).
     pub fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
-        self.ordering(at).map_or(Ok(true), |platform| platform.queue_to_enter(at)?.default_stream_is_idle())
+        let Some(platform) = self.ordering(at) else { return Ok(true) };
+        let queue = platform.queue_to_enter(at)?;
+        if self.is_synchronised(at) {
+            return queue.refuse_capture().map(|()| true);
+        }
+        queue.default_stream_is_idle()
+    }
+
+    /// Checks whether the program's synchronous calls on the buffer at `at` are complete when they return, and those are
+    /// complete that were made before the driver was asked to do so.
+    fn is_synchronised(&self, at: &Location) -> bool {
+        let Some(platform) = self.ordering(at).filter(|platform| platform.settings.synchronises) else { return false };
+        let Some(since) = platform.contexts().and_then(|contexts| contexts.synchronised(at.buffer_id)) else {
+            return false;
+        };
+        self.settled_since(at, since)
+            || platform.queue(at).is_ok_and(|queue| {
+                let default_stream = &queue.workspace.default_stream;
+                default_stream.look_at_mark();
+                default_stream.settled_since(since)
+            })
     }
 
     /// Checks whether the work that the default stream of the buffer at `at` had at a moment is known to be done.

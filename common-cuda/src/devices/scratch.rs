@@ -27,6 +27,9 @@ impl Devices {
         let made = ScratchMemory::allocate(context, default_stream, len);
         let refused = |failure| context.driver.error(failure, format!("{len} bytes of scratch memory"));
         let Some(inner) = made.map_err(refused)? else { return Ok(None) };
+        if let Some(contexts) = platform.contexts() {
+            contexts.note_own(inner.id());
+        }
         let location = self.classify(inner.address(), len);
         Ok(Some(Scratch { inner, location }))
     }

@@ -98,6 +98,7 @@ impl Memory for Double {
             context: Some(ContextHandle(CONTEXT as usize)),
             device: Some(DeviceIndex(0)),
             buffer_id: allocation.id,
+            synchronous: None,
         }))
     }
 

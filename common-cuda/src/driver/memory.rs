@@ -14,11 +14,13 @@ pub(crate) struct Attributes {
     pub(crate) device: Option<DeviceIndex>,
     /// 0 if unknown.
     pub(crate) buffer_id: u64,
+    /// Whether synchronous calls on the allocation complete before they return. `None` if the driver cannot do that.
+    pub(crate) synchronous: Option<bool>,
 }
 
 impl Attributes {
     pub(crate) const HOST: Attributes =
-        Attributes { class: MemoryClass::Host, context: None, device: None, buffer_id: 0 };
+        Attributes { class: MemoryClass::Host, context: None, device: None, buffer_id: 0, synchronous: None };
 }
 
 /// An allocation for the program.

@@ -44,6 +44,11 @@ impl ScratchMemory {
         std::ptr::with_exposed_provenance_mut(self.address as usize)
     }
 
+    /// Returns the driver's id of the allocation.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Checks whether the context still exists. A destroyed context frees its memory.
     pub(crate) fn lives(&self) -> bool {
         self.context.alive() && self.context.driver.buffer_id(self.address) == Some(self.id)

@@ -8,6 +8,7 @@ use crate::location::{Location, MemoryClass};
 pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
     if contexts.is_near_known(address)
         && let Some(location) = contexts.driver.buffer_id(address as u64).and_then(|id| contexts.locate(id))
+        && contexts.has_synchronised(location.buffer_id)
     {
         return location;
     }
@@ -40,6 +41,7 @@ fn ask(contexts: &Contexts, address: *const u8) -> Location {
     if found.context.is_some() && class == MemoryClass::Device && context != 0 {
         contexts.remember(address, &location);
     }
+    contexts.synchronise(address, &location, found.synchronous);
     location
 }
 

@@ -12,6 +12,7 @@ use crate::driver::{ContextHandle, Driver, Failure};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::measure::Keeper;
 use crate::memo::Memo;
+use crate::order::Moment;
 use crate::settings::Settings;
 
 /// An address shifted by this is the index of its piece: drivers map at least that much at a time.
@@ -34,7 +35,13 @@ pub(crate) struct Contexts {
     /// Contexts and devices of device memory, by ids of allocations.
     located: Memo,
     settled: Arc<Memo>,
+    /// The moments since when the driver completes synchronous calls on allocations before they return, by ids of
+    /// allocations. [`NEVER`] if the driver does not.
+    synchronised: Memo,
 }
+
+/// Stands for no moment.
+const NEVER: u64 = u64::MAX;
 
 /// A context that was used.
 struct Known {
@@ -60,6 +67,7 @@ impl Contexts {
             pieces: [const { AtomicU64::new(0) }; PIECES],
             located: Memo::default(),
             settled: Arc::default(),
+            synchronised: Memo::default(),
         }
     }
 
@@ -145,6 +153,59 @@ impl Contexts {
             let piece = address as u64 >> PIECE_SHIFT;
             self.pieces[piece as usize % PIECES].store(piece, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the moment since when the driver completes synchronous calls on an allocation before they return, if it
+    /// does.
+    #[inline]
+    pub(crate) fn synchronised(&self, buffer_id: u64) -> Option<Moment> {
+        self.synchronised.get(buffer_id).map(|[since, _]| since).filter(|since| *since != NEVER).map(Moment::of)
+    }
+
+    /// Notes an allocation of Cableway: the program makes no calls on it.
+    pub(crate) fn note_own(&self, buffer_id: u64) {
+        if self.settings.synchronises {
+            self.synchronised.set(buffer_id, [0, 0]);
+        }
+    }
+
+    /// Checks whether [`synchronise`](Self::synchronise) is done for an allocation, or not wanted.
+    #[inline]
+    pub(super) fn has_synchronised(&self, buffer_id: u64) -> bool {
+        !self.settings.synchronises || self.synchronised.get(buffer_id).is_some()
+    }
+
+    /// Makes the driver complete synchronous calls on the allocation at an address before they return, and remembers
+    /// whether it does. `already` says whether it does so by now; `None` if it cannot.
+    pub(super) fn synchronise(&self, address: *const u8, location: &Location, already: Option<bool>) {
+        if location.buffer_id != 0 && !self.has_synchronised(location.buffer_id) {
+            let since = match self.try_synchronise(address as u64, location, already) {
+                Ok(Some(since)) => since.number(),
+                // Nothing is known yet. The next operation tries again.
+                Ok(None) => return,
+                Err(_) => NEVER,
+            };
+            self.synchronised.set(location.buffer_id, [since, 0]);
+        }
+    }
+
+    /// Returns `None` if a capture forbids it at present. Fails if the driver refuses it.
+    fn try_synchronise(
+        &self,
+        address: u64,
+        location: &Location,
+        already: Option<bool>,
+    ) -> Result<Option<Moment>, Failure> {
+        let already = already.ok_or(Failure::missing("synchronise_operations"))?;
+        let Some(queue) = self.of(location) else { return Ok(None) };
+        let Workspace { context, default_stream, .. } = &queue.workspace;
+        let _scope = context.enter()?;
+        // The memo has forgotten the allocation, or the program has done it.
+        if already && let Some(last) = default_stream.last_mark() {
+            return Ok(Some(last));
+        }
+        self.driver.synchronise_operations(address)?;
+        default_stream.mark()
     }
 
     #[cold]

@@ -141,8 +141,7 @@ impl<T> Batches<T> {
 /// Hands a batch to the driver.
 fn begin<T>(devices: &Devices, batch: &[Plain<T>]) -> Result<Completion, DeviceError> {
     let Some(first) = batch.first() else { return Ok(Completion::DONE) };
-    let ordered = batch.iter().any(|copy| copy.order == Order::AfterDefaultStream);
-    let order = if ordered { Order::AfterDefaultStream } else { Order::None };
+    let order = batch.iter().map(|copy| copy.order).max().unwrap_or(Order::None);
     let mut copies = devices.batch(&first.at, first.direction, order)?;
     if batch.iter().all(|copy| copy.page_locked) {
         copies.page_locked();

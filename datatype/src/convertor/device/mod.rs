@@ -68,7 +68,11 @@ impl DeviceSide {
 
     /// Returns the order of a batch whose caller names none.
     pub(super) fn order(&self) -> Order {
-        if self.ordered { Order::None } else { Order::AfterDefaultStream }
+        match &self.place {
+            _ if self.ordered => Order::None,
+            Place::One(location) => self.devices.order(location),
+            Place::Several(_) => Order::AfterDefaultStream,
+        }
     }
 
     /// Moves the packed bytes `range` between the message and `packed`.

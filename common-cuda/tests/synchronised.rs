@@ -1,0 +1,172 @@
+//! With `default_stream_order=auto`, the driver completes the program's synchronous calls before they return. Operations
+//! then follow no work, except the first one on an allocation.
+
+mod common;
+
+use cableway_common_cuda::{BufferKind, CopyOrder, DeviceBuffer, DeviceIndex, Devices, Location, Order};
+use common::{app, devices, devices_with, isolated, on_simulated_driver};
+
+const LEN: usize = 1 << 20;
+/// Work in streams takes that long.
+const SLOW: &[(&str, &str)] = &[("SIM_CUDA_DELAY_US", "20000")];
+
+fn buffer(devices: &Devices, kind: BufferKind) -> DeviceBuffer {
+    DeviceBuffer::new(devices, DeviceIndex(0), kind, LEN).unwrap()
+}
+
+/// Copies to the host in the order that a message uses.
+fn read(devices: &Devices, address: u64) -> Vec<u8> {
+    let mut bytes = vec![0; LEN];
+    let source = std::ptr::with_exposed_provenance(address as usize);
+    // SAFETY: both have this length, and only this thread uses them.
+    unsafe { devices.copy(bytes.as_mut_ptr(), source, LEN) }.unwrap();
+    bytes
+}
+
+fn locate(devices: &Devices, address: u64) -> Location {
+    devices.classify(std::ptr::with_exposed_provenance(address as usize), LEN)
+}
+
+fn order(devices: &Devices, at: &Location) -> Order {
+    CopyOrder::begin().of(at, devices)
+}
+
+/// Waits until the default stream has passed the moment of the first operation.
+fn meet(devices: &Devices, at: &Location) {
+    while order(devices, at) == Order::AfterDefaultStream {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_first_operation_follows_earlier_work() {
+    isolated("the_first_operation_follows_earlier_work", SLOW, || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        for round in 1..20 {
+            let address = app.malloc(LEN);
+            app.cuMemsetD8(address, round, LEN).unwrap();
+            assert!(read(&devices, address).iter().all(|&byte| byte == round), "stale bytes in round {round}");
+            app.cuMemFree(address).unwrap();
+        }
+    });
+}
+
+#[test]
+fn later_operations_see_synchronous_calls_and_follow_nothing() {
+    let test = "later_operations_see_synchronous_calls_and_follow_nothing";
+    isolated(test, SLOW, || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let address = app.malloc(LEN);
+        meet(&devices, &locate(&devices, address));
+        let asked = || [c"cuStreamQuery", c"cuEventRecord", c"cuStreamWaitEvent"].map(|name| app.calls(name));
+        for round in 1..20 {
+            if round % 2 == 0 {
+                app.cuMemsetD8(address, round, LEN).unwrap();
+            } else {
+                app.upload(address, &vec![round; LEN]);
+            }
+            let before = asked();
+            let at = locate(&devices, address);
+            assert_eq!(order(&devices, &at), Order::Synchronised);
+            assert!(devices.default_stream(&at).unwrap().poll().unwrap());
+            assert!(devices.ask_default_stream(&at).unwrap());
+            assert_eq!(asked(), before, "no stream is asked or waited for");
+            assert!(read(&devices, address).iter().all(|&byte| byte == round), "stale bytes in round {round}");
+        }
+        app.cuMemFree(address).unwrap();
+    });
+}
+
+/// Another allocation at the same address is met anew.
+#[test]
+fn an_allocation_is_known_by_its_id() {
+    isolated("an_allocation_is_known_by_its_id", SLOW, || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let mut addresses = Vec::new();
+        for round in 1..20 {
+            let address = app.malloc(LEN);
+            addresses.push(address);
+            app.cuMemsetD8(address, round, LEN).unwrap();
+            assert!(read(&devices, address).iter().all(|&byte| byte == round), "stale bytes in round {round}");
+            meet(&devices, &locate(&devices, address));
+            app.cuMemFree(address).unwrap();
+        }
+        addresses.dedup();
+        assert!(!app.simulated() || addresses.len() < 19, "no address was used again: {addresses:x?}");
+    });
+}
+
+/// More allocations than the memory of known ones has room for.
+#[test]
+fn many_allocations_stay_synchronised() {
+    isolated("many_allocations_stay_synchronised", &[], || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let addresses: Vec<u64> = (0..300).map(|_| app.malloc(4096)).collect();
+        for address in &addresses {
+            meet(&devices, &locate(&devices, *address));
+        }
+        let before = app.calls(c"cuPointerSetAttribute");
+        for address in &addresses {
+            assert_eq!(order(&devices, &locate(&devices, *address)), Order::Synchronised);
+        }
+        assert_eq!(app.calls(c"cuPointerSetAttribute"), before, "the driver was asked again");
+        for address in addresses {
+            app.cuMemFree(address).unwrap();
+        }
+    });
+}
+
+#[test]
+fn memory_that_the_driver_refuses_follows_the_default_stream() {
+    isolated("memory_that_the_driver_refuses_follows_the_default_stream", &[], || {
+        let (app, devices) = (app(), devices());
+        let mut vmm = buffer(&devices, BufferKind::VmmPrivate);
+        for round in 1..20 {
+            vmm.fill(round).unwrap();
+            let at = locate(&devices, vmm.as_device_ptr() as u64);
+            assert_eq!(order(&devices, &at), Order::AfterDefaultStream);
+            assert!(read(&devices, vmm.as_device_ptr() as u64).iter().all(|&byte| byte == round));
+        }
+        assert!(app.calls(c"cuPointerSetAttribute").is_none_or(|calls| calls <= 1), "the driver refuses it each time");
+    });
+}
+
+#[test]
+fn memory_of_every_kind_has_an_order() {
+    isolated("memory_of_every_kind_has_an_order", &[], || {
+        let devices = devices();
+        for kind in [BufferKind::Device, BufferKind::Pool, BufferKind::PoolShared, BufferKind::Managed] {
+            let buffer = buffer(&devices, kind);
+            let at = locate(&devices, buffer.as_device_ptr() as u64);
+            meet(&devices, &at);
+            assert_eq!(order(&devices, &at), Order::Synchronised, "{kind:?}");
+        }
+    });
+}
+
+/// The order after kernels is what `legacy` adds, for every message alike.
+#[test]
+fn work_that_the_program_has_not_waited_for_is_not_followed() {
+    let test = "work_that_the_program_has_not_waited_for_is_not_followed";
+    if !on_simulated_driver(test) {
+        return;
+    }
+    isolated(test, SLOW, || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let (address, other) = (app.malloc(LEN), app.malloc(LEN));
+        let at = locate(&devices, address);
+        meet(&devices, &at);
+        // A fill of memory that no message has used is asynchronous, as a kernel is.
+        app.cuMemsetD8(other, 1, LEN).unwrap();
+        assert_eq!(order(&devices, &at), Order::Synchronised);
+        assert!(devices.default_stream(&at).unwrap().poll().unwrap());
+        let legacy = devices_with(&["default_stream_order=legacy"]);
+        assert_eq!(order(&legacy, &locate(&legacy, address)), Order::AfterDefaultStream);
+        assert!(!legacy.ask_default_stream(&at).unwrap(), "the stream is busy");
+    });
+}
