@@ -35,6 +35,11 @@ impl Reach {
         }
     }
 
+    /// Checks whether another process may have this one pass on notices to a rank.
+    pub(super) fn relays_to(&self, rank: u32) -> bool {
+        matches!(self, Reach::Between { groups, .. } if rank < groups.remote)
+    }
+
     /// Returns the way to a member.
     pub(super) fn route(&self, member: u32) -> Route {
         match self {

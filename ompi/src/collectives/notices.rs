@@ -47,10 +47,14 @@ fn receive_all(engine: &Engine, arrived: u64) -> usize {
     let mut received = 0;
     for members in all {
         while let Some(bytes) = receive(engine, &members) {
-            match (relay_of(bytes), Notice::decode(bytes)) {
-                (Some(rank), _) => post(engine, &members, rank, without_relay(bytes)),
-                (None, Some(notice)) => members.agreement.lock().receive(notice),
-                (None, None) => {}
+            match relay_of(bytes) {
+                Some(rank) if members.reach.relays_to(rank) => post(engine, &members, rank, without_relay(bytes)),
+                Some(rank) => log::debug!("a notice for rank {rank}, to which this process passes on none"),
+                None => {
+                    if let Some(notice) = Notice::decode(bytes) {
+                        members.agreement.lock().receive(notice);
+                    }
+                }
             }
             received += 1;
         }
