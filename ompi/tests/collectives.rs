@@ -193,6 +193,14 @@ for_several_ranks!(
 );
 
 #[test]
+fn neighbors_agree() {
+    for ranks in [1, 2, 3, 5] {
+        let mut command = support::mpirun(ranks);
+        finish(&mut command, "agreeing_neighbors", &[]);
+    }
+}
+
+#[test]
 fn groups_agree() {
     for ranks in [2, 3, 5] {
         let mut command = support::mpirun(ranks);
