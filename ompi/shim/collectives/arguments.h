@@ -12,8 +12,7 @@
  * COUNTED_     whether this is a call that all members make: Open MPI passes no empty calls on, and members may differ
  *              in what is empty for them
  * BETWEEN_     the same for an intercommunicator
- * SIZE_        the bytes of a call of an intracommunicator, if they are equal in all
- *              processes, else UINT64_MAX
+ * SIZE_        the bytes of an intracommunicator's call, if they are equal in all processes, else UINT64_MAX
  * DESCRIBE_    the call that describes it to the engine */
 #define TWO {.send = sbuf, .recv = rbuf}
 #define ONE {.recv = rbuf}

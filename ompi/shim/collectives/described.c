@@ -55,7 +55,8 @@ static int describe(struct cableway_described *d, struct cableway_side *side, st
         /* The datatype of an empty block may be invalid. */
         if (0 != elements) {
             ompi_datatype_t *datatype = NULL != of.datatypes ? of.datatypes[i] : of.datatype;
-            rc = cableway_describe(&out[i], (const char *) of.base + place(&of, i, extent), (size_t) elements, datatype);
+            const char *address = (const char *) of.base + place(&of, i, extent);
+            rc = cableway_describe(&out[i], address, (size_t) elements, datatype);
             if (OMPI_SUCCESS == rc && NULL != out[i].layout) {
                 rc = cableway_keep_type(&d->kept, datatype);
             }

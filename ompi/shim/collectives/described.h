@@ -68,8 +68,9 @@ struct cableway_described {
     struct cableway_kept kept;
 };
 
-/* The functions below fill in a call. Of an intercommunicator, that is an exchange with the other group. They return OMPI_SUCCESS, an error, or this, for what the engine does not do: a
- * program's own reductions, or types that no device has. All members get the same answer. */
+/* The functions below fill in a call. Of an intercommunicator, that is an exchange with the other group. They return
+ * OMPI_SUCCESS, an error, or this, for what the engine does not do: a program's own reductions, or types that no device
+ * has. All members get the same answer. */
 enum { CABLEWAY_NOT_OURS = 1 };
 
 /* Returns whether the engine reduces such elements, and their numbers. */

@@ -168,7 +168,8 @@ static struct side received(const struct topology *topology, enum call call, int
     struct side side = {.integers = 0};
     for (int i = 0; i < mine->in; i++) {
         const bool none = MPI_PROC_NULL == mine->sources[i];
-        add_block(&side, i, none ? count : length(call, count, mine->sources[i], shares_block(call) ? 0 : sent_as(topology, i)));
+        const int block = none || shares_block(call) ? 0 : sent_as(topology, i);
+        add_block(&side, i, none ? count : length(call, count, mine->sources[i], block));
         if (ALLGATHER != call && ALLTOALL != call) {
             side.integers += GAP;
         }
