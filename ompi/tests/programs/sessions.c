@@ -1,5 +1,5 @@
 /* MPI 4's sessions without MPI_Init, one after the other. Their communicators are made from groups, so they have no
- * parent. */
+ * parent. With an argument, a third session is there all the time: Open MPI then starts once only. */
 #include "check.h"
 
 #ifdef MPI_SESSION_NULL
@@ -65,10 +65,18 @@ static void in_session(const char *tag)
     MPI_Session_finalize(&session);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    MPI_Session whole = MPI_SESSION_NULL;
+    (void) argv;
+    if (argc > 1) {
+        MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &whole);
+    }
     in_session("first session");
     in_session("second session");
+    if (MPI_SESSION_NULL != whole) {
+        MPI_Session_finalize(&whole);
+    }
     printf("done\n");
     return 0;
 }
