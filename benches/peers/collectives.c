@@ -2,7 +2,8 @@
  *
  *   mpirun -np N collectives PLACE SECONDS SIZE[,SIZE...] [OPERATION...]
  *
- * PLACE is `host` or `device`; ranks share devices if there are fewer. SIZE is the bytes of each rank's buffer; of an
+ * PLACE is `host`, `device`, where ranks share devices if there are fewer, or `nccl`, which calls NCCL's operations (nccl.h)
+ * in place of MPI's, each rank on a device of its own. SIZE is the bytes of each rank's buffer; of an
  * allgather and a reduce-scatter, of all ranks' shares together. Prints one line for each operation and size: the median
  * of the times of single calls, of the rank that took longest, in microseconds. Each call begins after a barrier.
  */
@@ -23,6 +24,10 @@ static void give_up(const char *why)
 }
 
 #include "device.h"
+#include "nccl.h"
+
+/* Whether NCCL performs the operations. */
+static bool by_nccl;
 
 static int device_count(void)
 {
@@ -53,7 +58,9 @@ static char *buffer(bool on_device, size_t size)
 static void call(const char *operation, char *send, char *receive, int floats)
 {
     const int share = floats / ranks;
-    if (strcmp(operation, "allreduce") == 0)
+    if (by_nccl)
+        nccl_call(operation, send, receive, floats);
+    else if (strcmp(operation, "allreduce") == 0)
         MPI_Allreduce(send, receive, floats, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else if (strcmp(operation, "allreduce-double") == 0)
         MPI_Allreduce(send, receive, floats / 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -110,9 +117,12 @@ int main(int count, char **arguments)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (count < 4)
         give_up("usage: collectives PLACE SECONDS SIZE[,SIZE...] [OPERATION...]");
-    const bool on_device = strcmp(arguments[1], "device") == 0;
+    by_nccl = strcmp(arguments[1], "nccl") == 0;
+    const bool on_device = by_nccl || strcmp(arguments[1], "device") == 0;
     if (on_device)
         use_device(rank % device_count());
+    if (by_nccl)
+        nccl_open();
     const int operations = count > 4 ? count - 4 : (int)(sizeof all / sizeof *all);
     for (char *size = strtok(arguments[3], ","); size != NULL; size = strtok(NULL, ",")) {
         const size_t bytes = strtoull(size, NULL, 10);
