@@ -40,8 +40,9 @@ fn ask(contexts: &Contexts, address: *const u8) -> Location {
     // Of other memory the context may be another one next time, or the device.
     if found.context.is_some() && class == MemoryClass::Device && context != 0 {
         contexts.remember(address, &location);
+        // On an H200 (driver 580) memory of pools accepts the attribute, but fills of it still return early.
+        contexts.synchronise(address, &location, found.synchronous);
     }
-    contexts.synchronise(address, &location, found.synchronous);
     location
 }
 

@@ -129,8 +129,9 @@ impl Range {
         }
     }
 
+    /// Checks whether `SYNC_MEMOPS` is set. Memory of pools accepts it without an effect, as on an H200 (driver 580).
     pub(crate) fn is_synchronous(&self) -> bool {
-        self.synchronous.load(Ordering::Relaxed)
+        self.synchronous.load(Ordering::Relaxed) && !matches!(self.kind, Kind::Pool { .. })
     }
 }
 
