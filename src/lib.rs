@@ -115,7 +115,8 @@ pub use cableway_btl_openib::{DirectFacts as VerbsDirectFacts, Footprint as Verb
 pub use cableway_coll::{Element, Error as CollectiveError, ReduceOperation};
 pub use cableway_common_cuda::{
     BufferKind, CopyCost, CostOrigin, CostReport, DeviceBuffer, DeviceCosts, DeviceError, DeviceFacts, DeviceIndex,
-    Devices, Facts, Known, LIBDIR_VARIABLE, Link, MemoryClass, PeerCosts, WritesSeen,
+    Devices, DriverFacts, Facts, HIP_LIBDIR_VARIABLE, Known, LIBDIR_VARIABLE, Link, MemoryClass, PeerCosts, Vendor,
+    WritesSeen,
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{Error as EngineError, Explained as Protocol, Form, Side};

@@ -64,7 +64,7 @@ fn part(devices: &Devices, buffer: &DeviceBuffer, first: usize, len: usize) -> R
 /// Returns the number of calls of the simulated driver.
 fn calls(devices: &Devices, function: &std::ffi::CStr) -> i64 {
     // SAFETY: the library of the driver, which stays loaded.
-    let library = unsafe { Library::new(devices.facts().unwrap().path) }.unwrap();
+    let library = unsafe { Library::new(&devices.facts().unwrap().drivers[0].path) }.unwrap();
     type CallCount = unsafe extern "C" fn(*const std::ffi::c_char) -> i64;
     // SAFETY: the driver's declaration of the function. The name ends with a zero.
     unsafe { library.get::<CallCount>("simCudaCallCount").unwrap()(function.as_ptr()) }

@@ -92,6 +92,7 @@ impl Pair {
     /// # Safety
     /// As [`Copies::start`].
     unsafe fn start(self, devices: &Devices) -> Result<Completion, DeviceError> {
+        devices.check_one_vendor(&self.from.location, &self.to.location)?;
         let (from, to) = (&self.from.location, &self.to.location);
         let (direction, at) = Direction::between(from, to).unwrap_or((Direction::HostToDevice, *to));
         let mut batch = devices.batch(&at, direction, devices.order(from).max(devices.order(to)))?;

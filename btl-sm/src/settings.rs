@@ -98,7 +98,7 @@ impl Settings {
             device_max_send_size: chunk_size,
             streaming_limit: parameters.btl_sm_streaming_limit,
             box_threshold: parameters.btl_sm_fast_box_threshold,
-            device_copy: cfg!(feature = "cuda")
+            device_copy: cfg!(any(feature = "cuda", feature = "rocm"))
                 && parameters.device_ipc
                 && parameters.device_protocols != DeviceProtocols::Copy,
             device_kernels: parameters.device_kernels,

@@ -12,10 +12,10 @@ typedef u32 u128 __attribute__((vector_size(16)));
 
 #define DEVICE static inline __attribute__((device, always_inline))
 #define METHOD inline __attribute__((device, always_inline))
-#define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads)))
 #define MEMORY __attribute__((address_space(1)))
 
 #ifdef __HIP__
+#define KERNEL(threads) extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads)))
 #define THREAD __builtin_amdgcn_workitem_id_x()
 #define BLOCK __builtin_amdgcn_workgroup_id_x()
 #define BLOCKS (__builtin_amdgcn_grid_size_x() / THREADS)
@@ -26,6 +26,7 @@ DEVICE void barrier(void) {
 }
 DEVICE void fence(void) { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
 #else
+#define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads)))
 #define THREAD (u32)__nvvm_read_ptx_sreg_tid_x()
 #define BLOCK (u32)__nvvm_read_ptx_sreg_ctaid_x()
 #define BLOCKS (u32)__nvvm_read_ptx_sreg_nctaid_x()

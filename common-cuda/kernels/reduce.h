@@ -10,7 +10,11 @@
 
 #define MOST_SOURCES 16
 // A multiprocessor has room for two thread blocks, so that many vectors are on their way.
+#ifdef __HIP__
+#define REDUCING KERNEL(THREADS)
+#else
 #define REDUCING extern "C" __attribute__((global, launch_bounds(THREADS, 2)))
+#endif
 
 // The destination's element i becomes the fold of element i of each source, from the first source to the last.
 struct Reduction {

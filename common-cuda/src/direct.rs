@@ -1,5 +1,22 @@
 //! Types for network devices that access device memory themselves (GPUDirect RDMA).
 
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Pages of device memory, exported for other drivers.
+#[derive(Debug)]
+pub struct DmaBuf {
+    /// The buffer that contains them.
+    pub descriptor: OwnedFd,
+    /// The offset of their first byte in the buffer.
+    pub offset: u64,
+}
+
+/// Takes ownership of a descriptor that a driver has just returned. Returns `None` if it is invalid.
+pub(crate) fn owned(descriptor: std::ffi::c_int) -> Option<OwnedFd> {
+    // SAFETY: nobody else closes it.
+    (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
 /// An allocation of device memory, as the driver reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {

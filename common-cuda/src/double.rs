@@ -19,10 +19,10 @@ use self::streams::Queue;
 use crate::direct::{DirectSupport, WritesSeen};
 use crate::driver::{
     ContextHandle, Contexts, DeviceInfo, Discovery, Driver, Entered, Failure, FailureKind, Kernels, Library, Limits,
-    Sharing,
+    Numbering, Sharing,
 };
 use crate::error::DeviceError;
-use crate::facts::{DeviceFacts, Link};
+use crate::facts::{DeviceFacts, Link, Vendor};
 use crate::location::DeviceIndex;
 
 /// The one context.
@@ -44,9 +44,18 @@ pub(crate) fn reachable(address: u64) -> *mut u8 {
 pub(crate) struct Found;
 
 impl Discovery for Found {
+    fn name(&self) -> &'static str {
+        "double"
+    }
+
     fn expected(&self) -> &'static AtomicBool {
         static YES: AtomicBool = AtomicBool::new(true);
         &YES
+    }
+
+    fn numbers(&self) -> &'static Numbering {
+        static NUMBERS: Numbering = Numbering::new();
+        &NUMBERS
     }
 
     fn driver(&self) -> Option<&'static dyn Driver> {
@@ -72,7 +81,12 @@ impl Double {
     fn get() -> &'static Double {
         static DOUBLE: OnceLock<Double> = OnceLock::new();
         DOUBLE.get_or_init(|| Double {
-            library: Library { path: "double".into(), version: "0".to_owned(), simulated: true },
+            library: Library {
+                vendor: Vendor::Nvidia,
+                path: "double".into(),
+                version: "0".to_owned(),
+                simulated: true,
+            },
             allocations: Mutex::default(),
             next_id: AtomicU64::new(1),
             registered: AtomicUsize::new(0),
@@ -120,6 +134,8 @@ impl DeviceInfo for Double {
 
     fn device_facts(&self, device: DeviceIndex) -> Result<DeviceFacts, Failure> {
         Ok(DeviceFacts {
+            vendor: Vendor::Nvidia,
+            architecture: String::new(),
             index: device,
             name: "double".to_owned(),
             uuid: self.uuid(device)?,
@@ -175,7 +191,7 @@ impl Contexts for Double {
     }
 
     fn enter_none(&self) -> Entered {
-        Entered { pushed: false, capture_mode: None }
+        Entered { pushed: false, device: 0, capture_mode: None }
     }
 
     fn leave(&self, _entered: Entered) {}

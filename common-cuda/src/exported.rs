@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::error::DeviceError;
+use crate::facts::Vendor;
 
 /// How an allocation is passed to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,12 +17,28 @@ pub enum ExportKind {
     /// For memory of a shareable pool: the pool by a file descriptor that the owner sends on request, the allocation by
     /// a handle.
     Pool = 3,
+    /// By a handle of the other vendor, as for `hipMalloc` memory. No driver opens a handle of another vendor's.
+    Hip = 4,
 }
 
 impl ExportKind {
     /// Returns the kind of this number; `None` if there is none.
     pub fn from_number(number: u8) -> Option<ExportKind> {
-        [ExportKind::Legacy, ExportKind::Descriptor, ExportKind::Pool].into_iter().find(|kind| *kind as u8 == number)
+        const ALL: [ExportKind; 4] = [ExportKind::Legacy, ExportKind::Descriptor, ExportKind::Pool, ExportKind::Hip];
+        ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// Returns the vendor whose driver opens it.
+    pub fn vendor(self) -> Vendor {
+        match self {
+            ExportKind::Legacy | ExportKind::Descriptor | ExportKind::Pool => Vendor::Nvidia,
+            ExportKind::Hip => Vendor::Amd,
+        }
+    }
+
+    /// Checks whether its owner sends descriptors on request.
+    pub(crate) fn needs_descriptors(self) -> bool {
+        matches!(self, ExportKind::Descriptor | ExportKind::Pool)
     }
 }
 
@@ -48,7 +65,7 @@ impl Exported {
     /// Returns the object that the owner exports and that stays mapped: the allocation, or its pool.
     pub(crate) fn whole(&self) -> Exported {
         match self.kind {
-            ExportKind::Legacy | ExportKind::Descriptor => *self,
+            ExportKind::Legacy | ExportKind::Descriptor | ExportKind::Hip => *self,
             ExportKind::Pool => Exported { base: 0, len: 0, buffer_id: POOL | self.pool, handle: [0; 64], ..*self },
         }
     }

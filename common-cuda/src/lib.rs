@@ -18,21 +18,18 @@
 //! | memory that Cableway allocates, registered host memory | `memory` |
 //! | default streams | `order` |
 //! | contexts of the program | `context` |
-//! | vendors | `cuda`, `double` |
+//! | vendors | `cuda`, `hip`, `double` |
 //! | the seam | `driver` |
 //! | plain types | the rest |
 
 #![cfg_attr(
-    not(feature = "cuda"),
+    not(any(feature = "cuda", feature = "rocm")),
     allow(
         dead_code,
         unused_imports,
         reason = "without a vendor, or with the double alone, parts of the seam have no user"
     )
 )]
-
-#[cfg(feature = "rocm")]
-compile_error!("the feature `rocm` is a reserved name: devices of this vendor are not supported yet");
 
 mod context;
 mod copier;
@@ -50,6 +47,8 @@ mod driver;
 mod error;
 mod exported;
 mod facts;
+#[cfg(feature = "rocm")]
+mod hip;
 mod host_ranges;
 mod ipc;
 mod kernels;
@@ -68,11 +67,11 @@ mod strided;
 pub use copies::{Completion, CopyBatch, ReductionRun};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
-pub use devices::{CopyOrder, DeviceBuffer, Devices, LIBDIR_VARIABLE, Scratch, StreamQueries};
-pub use direct::{Allocation, DirectSupport, WritesSeen};
+pub use devices::{CopyOrder, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, Scratch, StreamQueries};
+pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};
 pub use error::DeviceError;
 pub use exported::{ExportKind, Exported, PieceDescriptor};
-pub use facts::{DeviceFacts, Facts, Link};
+pub use facts::{DeviceFacts, DriverFacts, Facts, Link, Vendor};
 pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, Reach, WeakMapping};
 pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
 pub use mapping_counts::MappingCounts;

@@ -168,7 +168,7 @@ fn a_folder_without_a_driver_means_no_driver() {
             assert_eq!(log.len(), 2, "{log:?}");
             assert!(log[0].starts_with("WARN") && log[0].contains("/nonexistent"), "{log:?}");
             assert!(log[0].contains("cannot open shared object file"), "the loader's own message: {log:?}");
-            assert!(log[1].starts_with("INFO") && log[1].contains("no CUDA driver"), "{log:?}");
+            assert!(log[1].starts_with("INFO") && log[1].contains("no CUDA or HIP driver"), "{log:?}");
         },
     );
 }

@@ -72,8 +72,8 @@ fn the_simulated_driver_supports_what_it_is_configured_for() {
         let made = devices.dma_buf(&at, page, 2 * PAGE);
         match case {
             1 => {
-                let descriptor = made.unwrap();
-                assert!(descriptor.try_clone().is_ok(), "{descriptor:?}");
+                let made = made.unwrap();
+                assert!(made.descriptor.try_clone().is_ok() && made.offset == 0, "{made:?}");
                 for (address, len) in [(page + 1, PAGE), (page, PAGE + 1), (page, 3 * PAGE), (page, 0)] {
                     assert!(devices.dma_buf(&at, address, len).is_err(), "{len} bytes at {address:#x}");
                 }

@@ -11,14 +11,16 @@ use common::{app, devices};
 fn devices_are_described() {
     let (app, devices) = (app(), devices());
     let facts = devices.facts().unwrap();
-    assert_eq!(facts.simulated, app.simulated());
-    assert!(facts.path.exists(), "{}", facts.path.display());
-    assert!(facts.version.contains('.'));
+    let [driver] = &facts.drivers[..] else { panic!("one driver: {:?}", facts.drivers) };
+    assert_eq!((driver.simulated, facts.simulated()), (app.simulated(), app.simulated()));
+    assert!(driver.path.exists(), "{}", driver.path.display());
+    assert!(driver.version.contains('.'));
     assert_eq!(facts.devices.len(), app.device_count() as usize);
     let mut uuids = HashSet::new();
     for (index, device) in facts.devices.iter().enumerate() {
         assert_eq!(device.index, DeviceIndex(u32::try_from(index).unwrap()));
-        assert!(!device.name.is_empty());
+        assert_eq!(device.vendor, driver.vendor);
+        assert!(!device.name.is_empty() && !device.architecture.is_empty());
         assert_eq!(device.pci.matches(':').count(), 2, "{}", device.pci);
         assert!(device.memory > 0 && device.compute_capability.0 > 0);
         assert_eq!(devices.uuid(device.index).unwrap(), device.uuid);

@@ -18,7 +18,8 @@ static REDIRECTION: Mutex<Option<Redirection>> = Mutex::new(None);
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_intercept_begin(component: *const Component, code: *const c_void) {
     guarded((), || {
-        let wanted = cfg!(feature = "cuda") && state::parameters().is_ok_and(|parameters| parameters.intercept);
+        let has_devices = cfg!(any(feature = "cuda", feature = "rocm"));
+        let wanted = has_devices && state::parameters().is_ok_and(|parameters| parameters.intercept);
         let redirection = &mut *REDIRECTION.lock();
         // SAFETY: the caller's promise.
         if !wanted || redirection.is_some() || !unsafe { staging::attach(component) } {

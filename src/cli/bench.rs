@@ -49,5 +49,5 @@ impl Bench {
 fn devices() -> (u32, bool) {
     let devices = Devices::open(&Parameters::default());
     let facts = devices.initialise().and_then(|()| devices.facts());
-    facts.map_or((0, false), |facts| (facts.devices.len() as u32, facts.simulated))
+    facts.map_or((0, false), |facts| (facts.devices.len() as u32, facts.simulated()))
 }

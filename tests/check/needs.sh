@@ -10,7 +10,7 @@ readonly NEEDS=(
     ip:iproute2 tc:iproute2 nft:nftables mpirun:openmpi-bin mpicc:libopenmpi-dev NPopenmpi:netpipe-openmpi g++:g++ libpmix.so.2:libpmix-dev
     slurmctld:slurmctld slurmd:slurmd srun:slurm-client mpi_pmix.so:slurm-wlm-basic-plugins
     debootstrap:debootstrap python3-config:python3-dev venv:python3-venv
-    clang-19:clang-19 cmake:cmake libclang:libclang-dev libibverbs.so.1:ibverbs-providers ib_send_lat:perftest
+    clang-19:clang-19 ld.lld-19:lld-19 cmake:cmake libclang:libclang-dev libibverbs.so.1:ibverbs-providers ib_send_lat:perftest
     qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio modprobe:kmod xz:xz-utils
 )
 

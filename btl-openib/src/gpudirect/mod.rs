@@ -254,8 +254,8 @@ impl GpuDirect {
                 let len = (range.end - first).next_multiple_of(page);
                 // The descriptor is closed at the end of the function. The registration keeps what it needs.
                 let dma_buf = self.devices.dma_buf(location, first, len).map_err(io::Error::other)?;
-                let offset = (range.start - first) as u64;
-                MemoryRegion::of_dma_buf(&self.protection, dma_buf.as_fd(), offset, range, access)
+                let offset = dma_buf.offset + (range.start - first) as u64;
+                MemoryRegion::of_dma_buf(&self.protection, dma_buf.descriptor.as_fd(), offset, range, access)
             }
         }
     }

@@ -64,7 +64,7 @@ impl SmEndpoint {
         capabilities.put_limit = cost::SINGLE_COPY_PIECE;
         capabilities.latency = cost::LATENCY;
         capabilities.bandwidth = cost::SINGLE_COPY.bytes_per_second;
-        if cfg!(feature = "cuda") {
+        if cfg!(any(feature = "cuda", feature = "rocm")) {
             capabilities.flags |= Flags::DEVICE_FRAGMENTS;
         }
         capabilities.flags |= Flags::OFFER;

@@ -72,8 +72,10 @@ fn main() {
         return gone::probe(&bench, probe);
     }
     let facts = bench.devices.facts().expect("devices that answer");
-    fact("driver", format_args!("{} at {}", facts.version, facts.path.display()));
-    if facts.simulated {
+    for driver in &facts.drivers {
+        fact("driver", format_args!("{} {} at {}", driver.vendor, driver.version, driver.path.display()));
+    }
+    if facts.simulated() {
         println!("SIMULATED: nothing below says anything about a device");
     }
     for device in &facts.devices {

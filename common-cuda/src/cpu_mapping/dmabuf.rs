@@ -28,13 +28,21 @@ impl Mapper for DmaBuf {
         let first = base & !(page - 1);
         let skipped = (base - first) as usize;
         let whole = (skipped + len).next_multiple_of(page as usize);
-        let descriptor =
+        let exported =
             self.driver.dma_buf(first, whole).map_err(|failure| Refusal::Allocation(self.driver.reason(failure)))?;
+        let offset = libc::off_t::try_from(exported.offset).map_err(|error| Refusal::Allocation(error.to_string()))?;
         // SAFETY: a new mapping at an address of the kernel's choice. The descriptor is closed below: the mapping keeps
         // what it needs.
         let address = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(std::ptr::null_mut(), whole, protection, libc::MAP_SHARED, descriptor.as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                whole,
+                protection,
+                libc::MAP_SHARED,
+                exported.descriptor.as_raw_fd(),
+                offset,
+            )
         };
         if address == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUstreamCaptureMode_enum};
 
+use super::NUMBERS;
 use super::library::CudaDriver;
 use crate::driver::{ContextHandle, Contexts, DeviceInfo, Entered, Failure, FailureKind};
 use crate::location::DeviceIndex;
@@ -31,7 +32,9 @@ impl Contexts for CudaDriver {
         let mut device: CUdevice = 0;
         // SAFETY: fills in the current context's device.
         unsafe { self.cuCtxGetDevice(&raw mut device) }?;
-        let mut indices = (0..self.device_count()?).map(DeviceIndex);
+        let count = self.device_count()?;
+        let first = NUMBERS.first(|| Ok(count))?;
+        let mut indices = (first..first + count).map(DeviceIndex);
         let same = |index: &DeviceIndex| self.device(*index) == Ok(device);
         indices.find(same).ok_or(Failure::found("cuCtxGetDevice", FailureKind::InvalidValue))
     }
@@ -110,7 +113,7 @@ impl Contexts for CudaDriver {
         let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as c_int;
         // SAFETY: exchanges this thread's mode with `mode`. Missing before 10.1, where modes are unknown too.
         let exchanged = unsafe { self.cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        Entered { pushed: false, capture_mode: exchanged.is_ok().then_some(mode) }
+        Entered { pushed: false, device: 0, capture_mode: exchanged.is_ok().then_some(mode) }
     }
 
     #[inline]

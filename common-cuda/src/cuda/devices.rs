@@ -4,18 +4,18 @@ use std::ffi::{CStr, c_char, c_int};
 
 use cudarc::driver::sys::{CUdevice, CUdevice_P2PAttribute_enum as Between, CUdevice_attribute_enum as Attribute};
 
-use super::direct;
 use super::library::CudaDriver;
+use super::{NUMBERS, direct};
 use crate::direct::DirectSupport;
 use crate::driver::{DeviceInfo, Failure, Library, Limits};
-use crate::facts::{DeviceFacts, Link};
+use crate::facts::{DeviceFacts, Link, Vendor};
 use crate::location::DeviceIndex;
 
 impl CudaDriver {
     /// The driver's handle of a device.
     pub(super) fn device(&self, index: DeviceIndex) -> Result<CUdevice, Failure> {
         let mut device: CUdevice = 0;
-        let ordinal = c_int::try_from(index.0).unwrap_or(c_int::MAX);
+        let ordinal = NUMBERS.ordinal(index, || self.device_count())?;
         // SAFETY: fills in the handle; the driver checks the ordinal.
         unsafe { self.cuDeviceGet(&raw mut device, ordinal) }?;
         Ok(device)
@@ -70,17 +70,20 @@ impl DeviceInfo for CudaDriver {
         let mut memory: usize = 0;
         // SAFETY: fills in the size.
         unsafe { self.cuDeviceTotalMem(&raw mut memory, device) }?;
+        let compute_capability = (
+            capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
         Ok(DeviceFacts {
+            vendor: Vendor::Nvidia,
             index,
             name,
             // A driver before 11.4 has no identity that holds for MIG instances; the device is listed nevertheless.
             uuid: self.uuid(index).unwrap_or_default(),
             pci,
             memory: memory as u64,
-            compute_capability: (
-                capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-                capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-            ),
+            architecture: format!("sm_{}{}", compute_capability.0, compute_capability.1),
+            compute_capability,
             direct: self.direct_support(index)?,
             mapped: Err(String::new()),
         })

@@ -15,7 +15,6 @@
 //! requires.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use cudarc::driver::sys::{
     CUGPUDirectRDMAWritesOrdering_enum as Ordering, CUdevice_attribute_enum as Device,
@@ -23,7 +22,7 @@ use cudarc::driver::sys::{
 };
 
 use super::library::CudaDriver;
-use crate::direct::{DirectSupport, WritesSeen};
+use crate::direct::{DirectSupport, DmaBuf, WritesSeen, owned};
 use crate::driver::{Failure, FailureKind};
 use crate::location::DeviceIndex;
 
@@ -49,17 +48,12 @@ pub(super) fn support(driver: &CudaDriver, index: DeviceIndex) -> Result<DirectS
 }
 
 /// Exports a dma-buf. The context is current.
-pub(super) fn dma_buf(driver: &CudaDriver, address: u64, len: usize) -> Result<OwnedFd, Failure> {
+pub(super) fn dma_buf(driver: &CudaDriver, address: u64, len: usize) -> Result<DmaBuf, Failure> {
     let kind = RangeHandle::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_int;
     let mut descriptor: c_int = -1;
     let place: *mut c_void = (&raw mut descriptor).cast();
     // SAFETY: fills in a descriptor, which is what a handle of this kind is; the driver checks the range.
     unsafe { driver.cuMemGetHandleForAddressRange(place, address, len, kind, 0) }?;
-    owned(descriptor).ok_or(Failure::found("cuMemGetHandleForAddressRange", FailureKind::Other))
-}
-
-/// Takes ownership of a descriptor that the driver has just returned. Returns `None` if it is invalid.
-pub(super) fn owned(descriptor: c_int) -> Option<OwnedFd> {
-    // SAFETY: nobody else closes it.
-    (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
+    let descriptor = owned(descriptor).ok_or(Failure::found("cuMemGetHandleForAddressRange", FailureKind::Other))?;
+    Ok(DmaBuf { descriptor, offset: 0 })
 }

@@ -85,6 +85,7 @@ impl CudaDriver {
             table: unsafe { Table::fill(|row| find.address(row)) },
             version,
             library: driver::Library {
+                vendor: crate::facts::Vendor::Nvidia,
                 path: path_of(get_version).unwrap_or_else(|| PathBuf::from(LIBRARY)),
                 version: version_text(version),
                 simulated: !symbol("simCudaCallCount").is_null(),

@@ -1,7 +1,6 @@
 //! Attributes of addresses, and allocations.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::os::fd::OwnedFd;
 
 use cudarc::driver::sys::{
     CU_MEMHOSTALLOC_PORTABLE, CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum, CUcontext, CUdevice_attribute_enum as Device,
@@ -12,8 +11,8 @@ use cudarc::driver::sys::{
 use super::gdrcopy::Gdrcopy;
 use super::library::{CudaDriver, version_text};
 use super::mapping::{self, Physical};
-use super::{direct, pool};
-use crate::driver::{Allocated, Attributes, ContextHandle, Failure, Mapper, Memory, Pool};
+use super::{NUMBERS, direct, pool};
+use crate::driver::{Allocated, Attributes, ContextHandle, DeviceInfo as _, DmaBuf, Failure, Mapper, Memory, Pool};
 use crate::location::{BufferKind, DeviceIndex, MemoryClass};
 
 const HOST: c_uint = CUmemorytype_enum::CU_MEMORYTYPE_HOST as c_uint;
@@ -70,7 +69,7 @@ impl Memory for CudaDriver {
             _ => MemoryClass::Device,
         };
         let context = (!context.is_null()).then(|| ContextHandle(context.expose_provenance()));
-        let device = u32::try_from(ordinal).ok().map(DeviceIndex);
+        let device = NUMBERS.index(ordinal, || self.device_count());
         Ok(Attributes { class, context, device, buffer_id, synchronous: Some(synchronous != 0) })
     }
 
@@ -110,7 +109,7 @@ impl Memory for CudaDriver {
         unsafe { self.cuFlushGPUDirectRDMAWrites(target, scope) }
     }
 
-    fn dma_buf(&self, address: u64, len: usize) -> Result<OwnedFd, Failure> {
+    fn dma_buf(&self, address: u64, len: usize) -> Result<DmaBuf, Failure> {
         direct::dma_buf(self, address, len)
     }
 

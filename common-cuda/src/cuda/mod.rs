@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use self::library::{CudaDriver, LIBRARY};
-use crate::driver::{Discovery, Driver, Hardware, Search, Vendor};
+use crate::driver::{Discovery, Driver, Hardware, Numbering, Search, Searched};
 use crate::error::DeviceError;
 use crate::loader::LoadWatch;
 
@@ -29,6 +29,9 @@ static LOADS: LoadWatch = LoadWatch::new();
 /// NVIDIA devices. Under WSL, Windows owns the device.
 static HARDWARE: Hardware =
     Hardware::new(&["dev/nvidiactl", "dev/nvidia-uvm", "dev/dxg", "proc/driver/nvidia"], "10de");
+
+/// The numbers of the devices in this process.
+static NUMBERS: Numbering = Numbering::new();
 
 /// Looks for the CUDA driver of this process.
 pub(crate) struct Cuda(Search<CudaDriver>);
@@ -42,12 +45,16 @@ impl Cuda {
     }
 
     fn search() -> Search<CudaDriver> {
-        let (name, library, bind) = ("CUDA", LIBRARY, CudaDriver::bind);
-        Search::new(Vendor { name, library, hardware: &HARDWARE, loads: &LOADS, bind })
+        let (name, libraries, bind) = ("CUDA", &[LIBRARY], CudaDriver::bind);
+        Search::new(Searched { name, libraries, hardware: &HARDWARE, loads: &LOADS, bind })
     }
 }
 
 impl Discovery for Cuda {
+    fn name(&self) -> &'static str {
+        "CUDA"
+    }
+
     fn expected(&self) -> &'static AtomicBool {
         &HARDWARE.expected
     }
@@ -56,19 +63,25 @@ impl Discovery for Cuda {
         self.0.driver().map(|driver| driver as &dyn Driver)
     }
 
+    fn numbers(&self) -> &'static Numbering {
+        &NUMBERS
+    }
+
+    fn may_be_here(&self) -> bool {
+        HARDWARE.is_expected() || HARDWARE.may_be_here()
+    }
+
     fn is_absent(&self) -> bool {
         LOADS.no_driver()
     }
 
     fn initialise(&self) -> Result<(), DeviceError> {
-        let driver = self.0.load(Path::new(LIBRARY)).map_err(|reason| DeviceError {
-            call: "dlopen",
-            object: LIBRARY.to_owned(),
-            reason,
-        })?;
+        let driver = self.0.load_by_name()?;
         // SAFETY: may be called any number of times, from any thread.
         let initialised = unsafe { driver.cuInit(0) };
         let dynamic: &dyn Driver = driver;
+        // Programs name devices by numbers from now on. A failure to count appears when one is used.
+        let _ = initialised.is_ok().then(|| NUMBERS.first(|| dynamic.device_count()));
         initialised.map_err(|failure| dynamic.error(failure, driver.library.path.display().to_string()))
     }
 }

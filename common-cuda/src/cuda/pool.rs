@@ -8,9 +8,9 @@ use cudarc::driver::sys::{
     CUmemPoolPtrExportData, CUmemoryPool, CUpointer_attribute_enum as Attribute,
 };
 
-use super::direct::owned;
 use super::library::CudaDriver;
 use super::mapping::{self, BY_DESCRIPTOR};
+use crate::direct::owned;
 use crate::driver::{Failure, FailureKind, Pool, Sharing as _};
 use crate::location::DeviceIndex;
 

@@ -15,10 +15,10 @@ use cudarc::driver::sys::{
     CUpointer_attribute_enum as Attribute,
 };
 
-use super::direct::owned;
 use super::library::CudaDriver;
 use super::mapping::{self, BY_DESCRIPTOR, Physical};
 use super::pool;
+use crate::direct::owned;
 use crate::driver::{DeviceInfo, Failure, FailureKind, Memory, Pool, Sharing};
 use crate::exported::{ExportKind, Exported, PieceDescriptor};
 use crate::location::DeviceIndex;
@@ -35,7 +35,7 @@ impl Sharing for CudaDriver {
         let (base, len) = self.range(address)?;
         let handle = match kind {
             ExportKind::Legacy => self.handle_of(base)?,
-            ExportKind::Descriptor => [0; 64],
+            ExportKind::Descriptor | ExportKind::Hip => [0; 64],
             ExportKind::Pool => pool::export_pointer(self, pool, base)?,
         };
         let device = self.uuid(device)?;

@@ -26,7 +26,7 @@ impl DeviceBuffer {
     /// kind.
     pub fn new(devices: &Devices, device: DeviceIndex, kind: BufferKind, len: usize) -> Result<Self, DeviceError> {
         let object = || format!("{len} bytes of {kind:?} memory on device {}", device.0);
-        let platform = devices.need("allocate", object)?;
+        let platform = devices.platform_of(device).ok_or_else(|| DeviceError::no_driver("allocate", object()))?;
         if len == 0 {
             let reason = "an allocation cannot be empty".to_owned();
             return Err(DeviceError { call: "allocate", object: object(), reason });

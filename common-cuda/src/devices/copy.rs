@@ -13,7 +13,7 @@ impl Devices {
     /// `at` is host memory, or its context is destroyed. [`CopyBatch::finish`] reports that the calling thread captures
     /// a graph; a message cannot be part of a graph.
     pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch, DeviceError> {
-        let platform = self.need("batch", || format!("{at:?}"))?;
+        let platform = self.need_at(at, "batch", || format!("{at:?}"))?;
         let queue = platform.queue(at)?;
         platform.registrations.settle(&queue.workspace.context);
         Ok(queue.batch(Start { at: *at, direction, order }))
@@ -33,6 +33,10 @@ impl Devices {
             unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
             return Ok(());
         };
+        if !self.one_vendor(&from, &to) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_through_host((dst, &to), (src, &from), len) };
+        }
         let start = Start { at, direction, order: self.order(&from).max(self.order(&to)) };
         // SAFETY: the caller's promise.
         match unsafe { self.copy_and_wait(start, dst, src, len) } {

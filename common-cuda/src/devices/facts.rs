@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::Devices;
 use crate::costs::{CostReport, Costs};
 use crate::cpu_mapping;
+use crate::driver::Driver;
 use crate::error::DeviceError;
-use crate::facts::{DeviceFacts, Facts};
+use crate::facts::{DeviceFacts, DriverFacts, Facts};
 use crate::location::DeviceIndex;
+use crate::platform::Platform;
 
 impl Devices {
     /// Returns the facts about the driver and its devices. Call [`initialise`](Self::initialise) first.
@@ -15,21 +17,19 @@ impl Devices {
     /// # Errors
     /// There is no driver, it is not initialised, or it fails to answer.
     pub fn facts(&self) -> Result<Facts, DeviceError> {
-        let driver = self.driver("facts", || "the driver")?;
-        let library = driver.library();
-        let path = library.path.clone();
-        let count = driver.device_count().map_err(|failure| driver.error(failure, path.display().to_string()))?;
-        let indices = || (0..count).map(DeviceIndex);
-        let facts = |index: DeviceIndex| {
-            let facts = driver.device_facts(index);
-            let facts = facts.map_err(|failure| driver.error(failure, format!("device {}", index.0)))?;
-            Ok(DeviceFacts { mapped: cpu_mapping::describe(driver, index), ..facts })
-        };
-        let devices = indices().map(facts).collect::<Result<_, DeviceError>>()?;
-        let links =
-            indices().flat_map(|from| indices().filter(move |&to| to != from).map(move |to| driver.link(from, to)));
-        let (version, simulated) = (library.version.clone(), library.simulated);
-        Ok(Facts { path, version, simulated, devices, links: links.collect() })
+        let mut all = Facts { drivers: Vec::new(), devices: Vec::new(), links: Vec::new() };
+        let mut failed = None;
+        for platform in self.platforms() {
+            match platform.driver().map(|driver| add_facts(platform, driver, &mut all)) {
+                None | Some(Ok(())) => {}
+                Some(Err(error)) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) if all.drivers.is_empty() => Err(error),
+            None if all.drivers.is_empty() => Err(DeviceError::no_driver("facts", "the driver")),
+            _ => Ok(all),
+        }
     }
 
     /// Returns the identity of a device, which is the same in all processes and containers. A MIG instance has its own.
@@ -38,14 +38,14 @@ impl Devices {
     /// There is no such device, or the driver is older than 11.4.
     pub fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {
         let object = || format!("device {}", device.0);
-        let driver = self.driver("uuid", object)?;
+        let driver = self.driver_of(device, "uuid", object)?;
         driver.uuid(device).map_err(|failure| driver.error(failure, object()))
     }
 
     /// Returns the known costs of copies by devices. When a context of a device is first seen, a file is read, or a
     /// measurement begins.
     pub fn costs(&self) -> Arc<Costs> {
-        self.platform().map(|platform| platform.keeper.costs.clone()).unwrap_or_default()
+        self.state.costs.clone()
     }
 
     /// Reports the known costs of each device, and their source. Before that, it measures and stores the unknown costs
@@ -55,22 +55,48 @@ impl Devices {
     /// # Errors
     /// There is no driver, or a device has no memory for a context.
     pub fn report_costs(&self, measure: &[DeviceIndex]) -> Result<Vec<CostReport>, DeviceError> {
-        let platform = self.need("report_costs", || "the driver")?;
-        let driver = self.driver("report_costs", || "the driver")?;
-        let devices: Vec<DeviceIndex> = self.facts()?.devices.iter().map(|device| device.index).collect();
+        let devices = self.facts()?.devices;
+        let platform = |device| self.platform_of(device).ok_or_else(|| DeviceError::no_driver("report_costs", "it"));
         for &device in measure {
+            let platform = platform(device)?;
             platform.primary(device)?;
             // The first use of the context starts the measurement.
             platform.contexts().and_then(|contexts| contexts.active_primary(device));
             platform.keeper.settle();
         }
-        Ok(devices.into_iter().map(|device| platform.keeper.report(driver, device)).collect())
+        let report = |device: &DeviceFacts| {
+            let driver = self.driver_of(device.index, "report_costs", || "the driver")?;
+            Ok(platform(device.index)?.keeper.report(driver, device.index))
+        };
+        devices.iter().map(report).collect()
     }
 
     /// Stops measurements, for a program that is about to end. No measurement starts after that.
     pub fn stop_measuring(&self) {
-        if let Some(platform) = self.platform() {
+        for platform in self.platforms() {
             platform.keeper.stop();
         }
     }
+}
+
+/// Adds a driver, its devices and their links.
+fn add_facts(platform: &Platform, driver: &'static dyn Driver, all: &mut Facts) -> Result<(), DeviceError> {
+    let library = driver.library();
+    let path = library.path.clone();
+    let first = platform.first_device(driver);
+    let range = first.and_then(|first| Ok(first..first + driver.device_count()?));
+    let range = range.map_err(|failure| driver.error(failure, path.display().to_string()))?;
+    let indices = || range.clone().map(DeviceIndex);
+    let facts = |index: DeviceIndex| {
+        let facts = driver.device_facts(index);
+        let facts = facts.map_err(|failure| driver.error(failure, format!("device {}", index.0)))?;
+        Ok(DeviceFacts { mapped: cpu_mapping::describe(driver, index), ..facts })
+    };
+    let devices = indices().map(facts).collect::<Result<Vec<_>, DeviceError>>()?;
+    let links = indices().flat_map(|from| indices().filter(move |&to| to != from).map(move |to| driver.link(from, to)));
+    all.links.extend(links);
+    all.devices.extend(devices);
+    let (vendor, version, simulated) = (library.vendor, library.version.clone(), library.simulated);
+    all.drivers.push(DriverFacts { vendor, path, version, simulated });
+    Ok(())
 }

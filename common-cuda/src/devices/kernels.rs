@@ -12,7 +12,7 @@ impl Devices {
     /// copy, loads them if the default stream is idle.
     pub fn kernels(&self, at: &Location) -> bool {
         let has_kernels = |platform: &Platform| platform.queue(at).is_ok_and(|queue| queue.workspace.has_kernels());
-        at.class == MemoryClass::Device && self.platform().is_some_and(has_kernels)
+        at.class == MemoryClass::Device && self.platform_at(at).is_some_and(has_kernels)
     }
 
     /// Returns whether kernels in the context of `at` may read and write the device memory at `address`. A copy engine
@@ -25,7 +25,7 @@ impl Devices {
         };
         at.class == MemoryClass::Device
             && self
-                .platform()
+                .platform_at(at)
                 .is_some_and(|platform| platform.settings.kernels && (at.context != 0 || is_accessible(platform)))
     }
 
@@ -34,7 +34,7 @@ impl Devices {
     /// the host memory is registered ([`register_host`](Self::register_host)), and that no kernel of Cableway waits for
     /// room on the device.
     pub fn kernel_packs(&self, at: &Location, host: *const u8, len: usize, work: EngineWork) -> bool {
-        let Some((platform, settings)) = self.platform().map(|platform| (platform, platform.settings)) else {
+        let Some((platform, settings)) = self.platform_at(at).map(|platform| (platform, platform.settings)) else {
             return false;
         };
         let costs = || platform.keeper.costs.of(at.device?);
@@ -53,7 +53,7 @@ impl Devices {
     /// memory, and unpack them: the kernels are loaded, none of them waits for room, and the device reaches the list.
     /// [`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed) in a batch between devices uses them.
     pub fn packs_between(&self, at: &Location, spread: &Spread) -> bool {
-        let Some(platform) = self.platform().filter(|platform| platform.settings.kernels) else { return false };
+        let Some(platform) = self.platform_at(at).filter(|platform| platform.settings.kernels) else { return false };
         if at.class != MemoryClass::Device {
             return false;
         }

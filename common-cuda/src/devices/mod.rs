@@ -4,6 +4,7 @@ mod buffer;
 mod copy;
 mod direct;
 mod facts;
+mod find;
 mod kernels;
 mod order;
 mod pools;
@@ -22,16 +23,20 @@ use std::sync::{Arc, OnceLock};
 
 use cableway_base::Parameters;
 
-use crate::driver::Driver;
+use crate::costs::Costs;
+use crate::driver::{AMD_ALLOCATION, Driver};
 use crate::error::DeviceError;
 use crate::host_ranges;
-use crate::location::Location;
+use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::mapping_counts::MappingCounts;
 use crate::memory::HostPool;
 use crate::platform::Platform;
 
-/// The environment variable that names the folder of the driver library, as Open MPI's `--with-cuda-libdir` does.
+/// The environment variable that names the folder of NVIDIA's driver library, as Open MPI's `--with-cuda-libdir` does.
 pub const LIBDIR_VARIABLE: &str = "CABLEWAY_CUDA_LIBDIR";
+
+/// The environment variable that names the folder of AMD's HIP library.
+pub const HIP_LIBDIR_VARIABLE: &str = "CABLEWAY_HIP_LIBDIR";
 
 /// The devices of this process. Clones share one state; every method may be called from any thread.
 #[derive(Clone)]
@@ -44,8 +49,9 @@ pub struct Devices {
 
 #[derive(Default)]
 struct State {
-    /// Without a platform, every pointer is host memory.
-    platform: Option<Platform>,
+    /// One for each vendor in the build. Without any, every pointer is host memory.
+    platforms: [Option<Platform>; 2],
+    costs: Arc<Costs>,
     mappings: Arc<MappingCounts>,
     /// Memory for lists of blocks.
     lists: OnceLock<HostPool>,
@@ -64,36 +70,18 @@ impl Devices {
         Devices { state: Arc::default(), expected: &NO }
     }
 
-    /// Creates the devices of a platform.
-    #[cfg(any(feature = "cuda", feature = "double", test))]
-    pub(crate) fn of(platform: Platform) -> Self {
-        let expected = platform.discovery.expected();
-        Devices { state: Arc::new(State { platform: Some(platform), ..State::default() }), expected }
-    }
-
-    /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
-    /// will load. Never fails and creates nothing. Without a driver it logs one line at level info, and every pointer
-    /// is host memory until the program loads a driver. On a machine without a device no driver is expected, unless the
-    /// variable is set or [`initialise`](Self::initialise) finds one.
+    /// Finds the drivers: in the folders that `CABLEWAY_CUDA_LIBDIR` and `CABLEWAY_HIP_LIBDIR` name, else those that the
+    /// program has loaded or will load. Never fails and creates nothing. Without a driver it logs one line at level
+    /// info, and every pointer is host memory until the program loads a driver. On a machine without a device no driver
+    /// is expected, unless a variable is set or [`initialise`](Self::initialise) finds one.
     pub fn open(parameters: &Parameters) -> Self {
-        let folder = std::env::var_os(LIBDIR_VARIABLE).filter(|folder| !folder.is_empty());
-        Self::opened(folder.as_deref().map(Path::new), parameters, folder.is_some())
+        find::in_environment(parameters)
     }
 
     /// As [`open`](Self::open), with the folder named by the caller instead of the environment, and without a check of
-    /// the machine's hardware.
+    /// the machine's hardware. A vendor whose library is not in the folder is left out.
     pub fn open_in(folder: Option<&Path>, parameters: &Parameters) -> Self {
-        Self::opened(folder, parameters, true)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn opened(folder: Option<&Path>, parameters: &Parameters, expected: bool) -> Self {
-        Self::of(Platform::new(Box::new(crate::cuda::Cuda::find(folder, expected)), parameters))
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn opened(_folder: Option<&Path>, _parameters: &Parameters, _expected: bool) -> Self {
-        Self::none()
+        find::in_folder(folder, parameters)
     }
 
     /// Creates the devices of the test vendor. Their memory is host memory that faults when the CPU accesses it.
@@ -103,7 +91,7 @@ impl Devices {
         // Do not measure a simulated device.
         let assigned = parameters.assign("device_costs=default", cableway_base::Source::Program);
         debug_assert!(assigned.is_ok());
-        Self::of(Platform::new(Box::new(crate::double::Found), &parameters))
+        find::found(vec![Box::new(crate::double::Found)], &parameters)
     }
 
     /// Checks whether device memory may appear: the machine may have a device, or a driver was named or found.
@@ -113,17 +101,36 @@ impl Devices {
 
     /// Checks whether a driver is in the process at present. True does not mean that it is initialised or has devices.
     pub fn present(&self) -> bool {
-        self.platform().and_then(Platform::driver).is_some()
+        self.platforms().any(|platform| platform.driver().is_some())
     }
 
-    /// Loads the driver by the loader's own search, if it is not loaded yet, and initialises it. Only programs that use
-    /// Cableway's [`DeviceBuffer`]s or ask for [`facts`](Self::facts) need it. Messages do not: a program with device
-    /// memory has initialised the driver.
+    /// Loads the drivers by the loader's own search, if they are not loaded yet, and initialises them. Only programs
+    /// that use Cableway's [`DeviceBuffer`]s or ask for [`facts`](Self::facts) need it. Messages do not: a program with
+    /// device memory has initialised its driver.
     ///
     /// # Errors
-    /// There is no driver, or it has no device.
+    /// There is no driver, or none has a device.
     pub fn initialise(&self) -> Result<(), DeviceError> {
-        self.need("initialise", || "the driver")?.discovery.initialise()
+        let mut failed = None;
+        let mut any = false;
+        let first = |at: usize| at == 0;
+        for (at, platform) in self.platforms().enumerate() {
+            let may_be_here = platform.discovery.may_be_here();
+            if !may_be_here && !first(at) {
+                continue;
+            }
+            match platform.discovery.initialise() {
+                Ok(()) => any = true,
+                // The reason that counts is that of a vendor whose device may be here.
+                Err(error) if may_be_here || failed.is_none() => failed = Some(error),
+                Err(_) => {}
+            }
+        }
+        match failed {
+            _ if any => Ok(()),
+            Some(error) => Err(error),
+            None => Err(DeviceError::no_driver("initialise", "the driver")),
+        }
     }
 
     /// Returns the location of `len` bytes at `address`. A zero-length buffer is host memory and never queried.
@@ -135,21 +142,23 @@ impl Devices {
     }
 
     fn look_up(&self, address: *const u8, len: usize) -> Location {
-        match self.platform() {
-            Some(platform)
-                if len != 0 && !platform.discovery.is_absent() && !host_ranges::certain(address as usize, len) =>
-            {
-                platform.classify(address)
-            }
-            _ => Location::HOST,
+        let [first, second] = &self.state.platforms;
+        let there = |platform: &Option<Platform>| platform.as_ref().is_some_and(Platform::may_be_there);
+        let (ask_first, ask_second) = (there(first), there(second));
+        if len == 0 || !(ask_first || ask_second) || host_ranges::certain(address as usize, len) {
+            return Location::HOST;
         }
+        // An address that one driver knows is not asked of the other.
+        let ask = |platform: &Option<Platform>| platform.as_ref().map_or(Location::HOST, |it| it.classify(address));
+        let found = if ask_first { ask(first) } else { Location::HOST };
+        if ask_second && found.class == MemoryClass::Host { ask(second) } else { found }
     }
 
     /// Checks whether all of `len` bytes at `address`, classified as `at`, lie in one allocation. A datatype's true
     /// extent from `MPI_BOTTOM` may span several, and a copy must not cross their borders. Host memory counts as one
     /// allocation, unless the last byte is on a device.
     pub fn one_allocation(&self, at: &Location, address: *const u8, len: usize) -> bool {
-        let Some(platform) = self.platform().filter(|_| len > 1) else { return true };
+        let Some(platform) = self.platform_at(at).filter(|_| len > 1) else { return true };
         if !at.on_device() {
             return !self.classify(address.wrapping_add(len - 1), 1).on_device();
         }
@@ -168,25 +177,70 @@ impl Devices {
         &self.state.mappings
     }
 
-    /// Returns the platform of the devices. Only this method chooses a vendor. For a second one it needs a list, and a
-    /// location or a device to choose by.
+    /// Returns the vendors' platforms.
+    pub(crate) fn platforms(&self) -> impl Iterator<Item = &Platform> {
+        self.state.platforms.iter().flatten()
+    }
+
+    /// Returns the platform of memory that was found at `at`. This method and the next ones alone choose a vendor.
     #[inline]
-    pub(crate) fn platform(&self) -> Option<&Platform> {
-        self.state.platform.as_ref()
+    pub(crate) fn platform_at(&self, at: &Location) -> Option<&Platform> {
+        let [first, second] = &self.state.platforms;
+        match (second, at.device) {
+            (Some(second), Some(device)) if second.holds(device) => Some(second),
+            _ => first.as_ref().or(second.as_ref()),
+        }
     }
 
-    /// Returns the platform, for calls that need one.
-    fn need<S: Into<String>>(&self, call: &'static str, object: impl FnOnce() -> S) -> Result<&Platform, DeviceError> {
-        self.platform().ok_or_else(|| DeviceError::no_driver(call, object()))
+    /// Returns the platform of a device.
+    fn platform_of(&self, device: DeviceIndex) -> Option<&Platform> {
+        let present = || self.platforms().find(|platform| platform.driver().is_some());
+        self.platforms().find(|platform| platform.counts(device)).or_else(present).or_else(|| self.platforms().next())
     }
 
-    /// Returns the driver, for calls that need one.
-    fn driver<S: Into<String>>(
+    /// Returns the platform of an allocation's id.
+    fn platform_of_id(&self, id: u64) -> Option<&Platform> {
+        let [first, second] = &self.state.platforms;
+        if id & AMD_ALLOCATION != 0 { second.as_ref().or(first.as_ref()) } else { first.as_ref() }
+    }
+
+    /// Checks whether one driver can copy between two places, of which either may be host memory.
+    pub fn one_vendor(&self, a: &Location, b: &Location) -> bool {
+        let of =
+            |at: &Location| at.device.map(|device| self.state.platforms[1].as_ref().is_some_and(|it| it.holds(device)));
+        !a.on_device() || !b.on_device() || of(a) == of(b)
+    }
+
+    /// Fails if the two places are on devices of different vendors.
+    ///
+    /// # Errors
+    /// They are.
+    pub fn check_one_vendor(&self, a: &Location, b: &Location) -> Result<(), DeviceError> {
+        if self.one_vendor(a, b) {
+            return Ok(());
+        }
+        let object = "memory of devices of two vendors".to_owned();
+        Err(DeviceError { call: "copy", object, reason: "no driver copies between them".to_owned() })
+    }
+
+    /// Returns the platform of memory at `at`, for calls that need one.
+    fn need_at<S: Into<String>>(
         &self,
+        at: &Location,
+        call: &'static str,
+        object: impl FnOnce() -> S,
+    ) -> Result<&Platform, DeviceError> {
+        self.platform_at(at).ok_or_else(|| DeviceError::no_driver(call, object()))
+    }
+
+    /// Returns the driver of a device, for calls that need one.
+    fn driver_of<S: Into<String>>(
+        &self,
+        device: DeviceIndex,
         call: &'static str,
         object: impl FnOnce() -> S,
     ) -> Result<&'static dyn Driver, DeviceError> {
-        self.platform().and_then(Platform::driver).ok_or_else(|| DeviceError::no_driver(call, object()))
+        self.platform_of(device).and_then(Platform::driver).ok_or_else(|| DeviceError::no_driver(call, object()))
     }
 }
 
@@ -196,7 +250,7 @@ impl std::fmt::Debug for Devices {
     }
 }
 
-#[cfg(all(test, not(feature = "cuda")))]
+#[cfg(all(test, not(any(feature = "cuda", feature = "rocm"))))]
 mod tests {
     use super::*;
 

@@ -112,7 +112,7 @@ impl Devices {
 
     /// Checks whether the work that the default stream of the buffer at `at` had at a moment is known to be done.
     fn settled_since(&self, at: &Location, moment: Moment) -> bool {
-        let Some(platform) = self.platform().filter(|platform| platform.settings.ordered) else { return true };
+        let Some(platform) = self.platform_at(at).filter(|platform| platform.settings.ordered) else { return true };
         // Nothing is known about a destroyed context. The next copy detects its end.
         let known = |queue: Arc<CopyQueue>| queue.workspace.default_stream.settled_since(moment);
         match at.context {
@@ -126,6 +126,6 @@ impl Devices {
 
     /// Returns the platform of device memory whose default stream comes first.
     fn ordering(&self, at: &Location) -> Option<&Platform> {
-        self.platform().filter(|platform| at.on_device() && platform.settings.ordered)
+        self.platform_at(at).filter(|platform| at.on_device() && platform.settings.ordered)
     }
 }

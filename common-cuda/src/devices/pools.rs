@@ -15,8 +15,8 @@ impl Devices {
     }
 
     fn registrar(&self) -> Registrar {
-        let allowed = self.platform().filter(|platform| platform.register_host);
-        Registrar::new(allowed.map(|platform| platform.registrations.clone()).into_iter().collect())
+        let allowed = self.platforms().filter(|platform| platform.register_host);
+        Registrar::new(allowed.map(|platform| platform.registrations.clone()).collect())
     }
 
     /// Memory for lists of blocks, which kernels reach.

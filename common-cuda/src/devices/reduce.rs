@@ -16,7 +16,7 @@ impl Devices {
         let class = Class::of(operation, element);
         operation.applies_to(element)
             && at.on_device()
-            && self.platform().is_some_and(|platform| {
+            && self.platform_at(at).is_some_and(|platform| {
                 platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.can_reduce(class))
             })
     }
@@ -46,7 +46,7 @@ impl Devices {
             let reason = format!("a reduction has 2 to {MOST_SOURCES} sources; reduce in several steps");
             return Err(DeviceError { call: "reduce", object: object(), reason });
         }
-        let platform = self.need("reduce", object)?;
+        let platform = self.need_at(at, "reduce", object)?;
         let queue = platform.queue(at)?;
         if !platform.settings.kernels || !operation.applies_to(element) || !reduction.is_aligned() {
             return Ok(None);

@@ -21,7 +21,7 @@ impl Devices {
     /// # Errors
     /// The context is destroyed, or memory is exhausted.
     pub fn scratch(&self, at: &Location, len: usize) -> Result<Option<Scratch>, DeviceError> {
-        let Some(platform) = self.platform() else { return Ok(None) };
+        let Some(platform) = self.platform_at(at) else { return Ok(None) };
         let queue = platform.queue(at)?;
         let (context, default_stream) = (&queue.workspace.context, &queue.workspace.default_stream);
         let made = ScratchMemory::allocate(context, default_stream, len);

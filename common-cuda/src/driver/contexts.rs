@@ -8,6 +8,8 @@ use crate::location::DeviceIndex;
 pub(crate) struct Entered {
     /// A context was made current.
     pub(crate) pushed: bool,
+    /// The device that was current before, where threads have a current device instead of a stack of contexts.
+    pub(crate) device: std::ffi::c_int,
     /// The thread's capture mode, where the driver has one.
     pub(crate) capture_mode: Option<std::ffi::c_int>,
 }

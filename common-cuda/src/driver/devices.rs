@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use super::Failure;
 use crate::direct::DirectSupport;
-use crate::facts::{DeviceFacts, Link};
+use crate::facts::{DeviceFacts, Link, Vendor};
 use crate::location::DeviceIndex;
 
 /// The loaded library.
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
+    pub(crate) vendor: Vendor,
     pub(crate) path: PathBuf,
     /// The version of its interface, as users write it.
     pub(crate) version: String,

@@ -6,6 +6,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// True if a driver of any vendor may appear in this process.
+pub(crate) static ANY_EXPECTED: AtomicBool = AtomicBool::new(false);
+
 /// A vendor's hardware.
 pub(crate) struct Hardware {
     /// True if a driver may appear in this process.
@@ -29,6 +32,7 @@ impl Hardware {
 
     /// Has later questions look for a driver.
     pub(crate) fn expect(&self) {
+        ANY_EXPECTED.store(true, Ordering::Relaxed);
         self.expected.store(true, Ordering::Relaxed);
     }
 

@@ -1,8 +1,7 @@
 //! Device memory: attributes of addresses, allocations, and reserved address ranges.
 
-use std::os::fd::OwnedFd;
-
 use super::{ContextHandle, Failure, Pool};
+use crate::direct::DmaBuf;
 use crate::location::{BufferKind, DeviceIndex, MemoryClass};
 
 /// The attributes of an address.
@@ -86,7 +85,7 @@ pub(crate) trait Memory {
     }
 
     /// Exports whole pages as a dma-buf. The context is current.
-    fn dma_buf(&self, _address: u64, _len: usize) -> Result<OwnedFd, Failure> {
+    fn dma_buf(&self, _address: u64, _len: usize) -> Result<DmaBuf, Failure> {
         Err(Failure::missing("dma_buf"))
     }
 

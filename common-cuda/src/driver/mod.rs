@@ -2,7 +2,7 @@
 //!
 //! Below it a vendor implements [`Driver`] over its library's functions, and nothing else: no policy, caches or
 //! threads. The code above is written once for all vendors: which mechanism copies, in what order, and what is kept.
-//! `cuda/` is one vendor; `double.rs` is another, for tests. One process may use two vendors.
+//! `cuda/` and `hip/` are vendors; `double.rs` is another, for tests. One process may use two vendors.
 //!
 //! Contract of a vendor:
 //! - Every method may be called from any thread. Methods whose documentation says *the context is current* act in the
@@ -21,11 +21,12 @@ mod devices;
 mod discovery;
 mod failure;
 mod handles;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "rocm"))]
 mod hardware;
 mod kernels;
 mod memory;
-#[cfg(feature = "cuda")]
+mod numbering;
+#[cfg(any(feature = "cuda", feature = "rocm"))]
 mod search;
 mod sharing;
 mod streams;
@@ -36,14 +37,17 @@ pub(crate) use devices::{DeviceInfo, Library, Limits};
 pub(crate) use discovery::Discovery;
 pub(crate) use failure::{Failure, FailureKind};
 pub(crate) use handles::{ContextHandle, Event, Function, Module, Pool, Stream};
-#[cfg(feature = "cuda")]
-pub(crate) use hardware::Hardware;
+#[cfg(any(feature = "cuda", feature = "rocm"))]
+pub(crate) use hardware::{ANY_EXPECTED, Hardware};
 pub(crate) use kernels::{Image, Kernels};
 pub(crate) use memory::{Allocated, Attributes, Mapper, Memory, Refusal, View};
-#[cfg(feature = "cuda")]
-pub(crate) use search::{Search, Vendor};
+pub(crate) use numbering::{AMD_ALLOCATION, Numbering};
+#[cfg(any(feature = "cuda", feature = "rocm"))]
+pub(crate) use search::{Search, Searched};
 pub(crate) use sharing::Sharing;
 pub(crate) use streams::{Priority, Streams, Value};
+
+pub(crate) use crate::direct::DmaBuf;
 
 use crate::error::DeviceError;
 

@@ -10,16 +10,17 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::Driver;
 use super::hardware::Hardware;
+use crate::error::DeviceError;
 use crate::loader::{LoadWatch, objects_loaded};
 
 /// Finds a library that the process has loaded. Loads none.
 const LOADED_ONLY: c_int = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD;
 
 /// A vendor, as the search for drivers sees it.
-pub(crate) struct Vendor<D: 'static> {
+pub(crate) struct Searched<D: 'static> {
     pub(crate) name: &'static str,
-    /// The file name of the driver library.
-    pub(crate) library: &'static str,
+    /// The file names that the driver library may have, the preferred one first.
+    pub(crate) libraries: &'static [&'static str],
     pub(crate) hardware: &'static Hardware,
     /// Libraries that were loaded since the last search.
     pub(crate) loads: &'static LoadWatch,
@@ -29,30 +30,29 @@ pub(crate) struct Vendor<D: 'static> {
 
 /// The driver of this process, once it is found.
 pub(crate) struct Search<D: 'static> {
-    vendor: Vendor<D>,
+    vendor: Searched<D>,
     driver: OnceLock<&'static D>,
     /// glibc's count of loaded objects at the last search that found no driver.
     looked_at: AtomicU64,
 }
 
 impl<D: Driver> Search<D> {
-    pub(crate) fn new(vendor: Vendor<D>) -> Search<D> {
+    pub(crate) fn new(vendor: Searched<D>) -> Search<D> {
         Search { vendor, driver: OnceLock::new(), looked_at: AtomicU64::new(0) }
     }
 
     /// Looks for the driver: in `folder` if one is given, else among the libraries of the process. Later calls look
     /// again if a driver is `expected`, or if the machine may have a device.
     pub(crate) fn begin(&self, folder: Option<&Path>, expected: bool) {
-        let Vendor { name, library, hardware, loads, .. } = &self.vendor;
+        let Searched { name, hardware, loads, .. } = &self.vendor;
         if let Some(folder) = folder
-            && let Err(reason) = self.load(&folder.join(library))
+            && let Err(reason) = self.load_from(folder)
         {
             cableway_base::warn_once(&format!("{}/libdir/{}", name.to_lowercase(), folder.display()), || {
                 format!("there is no usable {name} driver in {}: {reason}", folder.display())
             });
         }
         if self.driver().is_none() {
-            log::info!("no {name} driver is loaded: all memory is host memory until the program loads one");
             loads.watch(|| self.is_absent());
         }
         if expected || hardware.may_be_here() {
@@ -80,16 +80,41 @@ impl<D: Driver> Search<D> {
         if self.looked_at.load(Ordering::Relaxed) == loaded {
             return None;
         }
-        let found = self.take(Path::new(self.vendor.library), LOADED_ONLY);
+        let found = self.loaded();
         // Store it only after the search: a thread that reads the new count must not skip libraries that were not
         // searched.
         self.looked_at.store(loaded, Ordering::Relaxed);
-        found.ok()
+        found
     }
 
     /// Searches again, and returns whether the driver is missing.
     pub(crate) fn is_absent(&self) -> bool {
-        self.driver.get().is_none() && self.take(Path::new(self.vendor.library), LOADED_ONLY).is_err()
+        self.driver.get().is_none() && self.loaded().is_none()
+    }
+
+    /// Finds the library among those that the process has loaded.
+    fn loaded(&self) -> Option<&'static D> {
+        self.vendor.libraries.iter().find_map(|library| self.take(Path::new(library), LOADED_ONLY).ok())
+    }
+
+    /// Loads the library from a folder, under the first of its names that the folder has.
+    fn load_from(&self, folder: &Path) -> Result<&'static D, String> {
+        let paths = || self.vendor.libraries.iter().map(|library| folder.join(library));
+        let path = paths().find(|path| path.exists()).or_else(|| paths().next());
+        path.map_or_else(|| Err("the library has no name".to_owned()), |path| self.load(&path))
+    }
+
+    /// Loads the library by the loader's search, under the first of its names that the loader finds.
+    pub(crate) fn load_by_name(&self) -> Result<&'static D, DeviceError> {
+        let mut first = None;
+        for library in self.vendor.libraries {
+            match self.load(Path::new(library)) {
+                Ok(driver) => return Ok(driver),
+                Err(reason) => first = first.or(Some((library, reason))),
+            }
+        }
+        let (object, reason) = first.map_or(Default::default(), |(name, reason)| ((*name).to_owned(), reason));
+        Err(DeviceError { call: "dlopen", object, reason })
     }
 
     /// Loads the library of this name or path.

@@ -56,8 +56,8 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    pub(super) fn is_there(&self, platform: &Platform) -> bool {
-        platform.buffer_id(std::ptr::with_exposed_provenance(self.base as usize)) == Some(self.buffer_id)
+    pub(super) fn is_there(&self, devices: &Devices) -> bool {
+        devices.is_allocated(self.buffer_id, self.base as usize)
     }
 }
 
@@ -78,7 +78,7 @@ impl Exports {
     ///
     /// `at` was determined in the same operation, so the memory was not freed since. It identifies the allocation.
     pub fn export(&self, at: &Location, address: *const u8, len: usize, peer: u32) -> Option<Exported> {
-        let platform = self.devices.platform()?;
+        let platform = self.devices.platform_at(at)?;
         let buffer_id = if at.buffer_id != 0 { at.buffer_id } else { platform.buffer_id(address)? };
         if buffer_id == 0 {
             return None;
@@ -90,7 +90,7 @@ impl Exports {
             Some(known) => known,
             None => {
                 let mut known = Known::new(platform, at, address, buffer_id)?;
-                state.make_room(platform, self.most);
+                state.make_room(&self.devices, self.most);
                 state.number_pool(platform, &mut known, self.most);
                 state.known.entry(buffer_id).or_insert(known)
             }
@@ -114,14 +114,13 @@ impl Exports {
             return None;
         }
         let run = address as u64..(address as u64).checked_add(len as u64)?;
-        let known = state.run(platform, self.most, at, &run)?;
+        let known = state.run(&self.devices, self.most, at, &run)?;
         known.told.insert(peer);
         known.exported
     }
 
     /// Answers a peer's request for descriptors of an exported allocation.
     pub fn answer(&self, wanted: &DescriptorRequest, peer: u32) -> Answer {
-        let Some(platform) = self.devices.platform() else { return Answer::Gone };
         let (at, exported, pieces) = {
             let state = self.state.lock();
             if wanted.buffer_id & !(POOL - 1) == POOL && (wanted.base, wanted.len) == (0, 0) {
@@ -134,6 +133,7 @@ impl Exports {
         if exported.kind != ExportKind::Descriptor || DescriptorRequest::of(&exported) != *wanted {
             return Answer::Gone;
         }
+        let Some(platform) = self.devices.platform_at(&at) else { return Answer::Gone };
         let mut given = Vec::with_capacity(pieces.len());
         for Piece { base, len, buffer_id } in pieces {
             let object = || format!("{len} bytes of virtual memory management at {base:#x}");
@@ -160,9 +160,7 @@ impl Exports {
     /// `say` returns false, the next call tries again.
     pub fn tell_gone(&self, mut say: impl FnMut(u32, u64) -> bool) {
         let mut state = self.state.lock();
-        if let Some(platform) = self.devices.platform() {
-            state.forget_freed(platform, self.most);
-        }
+        state.forget_freed(&self.devices, self.most);
         for (peer, ids) in &mut state.gone {
             while ids.front().is_some_and(|id| say(*peer, *id)) {
                 ids.pop_front();
@@ -212,8 +210,8 @@ impl Known {
 
 impl State {
     /// Forgets freed allocations, and the least recently used ones until there is room for another.
-    pub(super) fn make_room(&mut self, platform: &Platform, most: usize) {
-        self.forget_freed(platform, most);
+    pub(super) fn make_room(&mut self, devices: &Devices, most: usize) {
+        self.forget_freed(devices, most);
         let pieces = |known: &AHashMap<u64, Known>| known.values().map(|known| known.pieces.len()).sum::<usize>();
         while self.known.len() >= most || pieces(&self.known) >= most.saturating_mul(PIECES) {
             let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id) else { return };
@@ -234,13 +232,13 @@ impl State {
     }
 
     /// Forgets allocations that were freed wholly or in part.
-    fn forget_freed(&mut self, platform: &Platform, most: usize) {
-        let freed = |known: &Known| !known.pieces.iter().all(|piece| piece.is_there(platform));
+    fn forget_freed(&mut self, devices: &Devices, most: usize) {
+        let freed = |known: &Known| !known.pieces.iter().all(|piece| piece.is_there(devices));
         let gone: Vec<u64> = self.known.iter().filter(|(_, known)| freed(known)).map(|(id, _)| *id).collect();
         for id in gone {
             self.forget(id, most);
         }
-        self.forget_empty_pools(platform, most);
+        self.forget_empty_pools(devices, most);
     }
 
     fn forget(&mut self, id: u64, most: usize) {

@@ -89,6 +89,8 @@ impl Imports {
     /// Logs a refusal by the driver as a warning, once for each cause. Mapping can take milliseconds, but other callers
     /// do not wait.
     ///
+    /// Refuses memory of another vendor's device than that of `into`.
+    ///
     /// # Errors
     /// The context of `into` is destroyed.
     pub fn reach(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
@@ -103,7 +105,7 @@ impl Imports {
                         Reach::Mapped(Mapped { open: OpenMapping::new(mapping) })
                     }
                     Err(error) => {
-                        if let Some(platform) = self.devices.platform() {
+                        if let Some(platform) = self.devices.platform_at(into) {
                             platform.context_id(into)?;
                         }
                         self.state.lock().count_failure(&self.troubled, peer, exported.kind, &error);
@@ -117,7 +119,10 @@ impl Imports {
 
     /// Does the same for memory that stays mapped.
     fn reach_whole(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
-        let Some(platform) = self.devices.platform() else { return Ok(Reach::Refused) };
+        let Some(platform) = self.devices.platform_at(into) else { return Ok(Reach::Refused) };
+        if platform.vendor() != Some(exported.kind.vendor()) {
+            return Ok(Reach::Refused);
+        }
         let context = if into.context != 0 { into.context } else { platform.context_id(into)? };
         let key = Key { peer, kind: exported.kind, buffer_id: exported.buffer_id, context };
         if let Some(mapped) = self.use_again(&key, exported) {
@@ -155,8 +160,8 @@ impl Imports {
         // Close the old mapping first: the driver may reuse its addresses for the new one.
         drop(closed);
         Ok(match exported.kind {
-            ExportKind::Legacy => self.open_now(key, exported, into, &[]),
-            ExportKind::Descriptor | ExportKind::Pool => self.ask(key, exported, into),
+            kind if kind.needs_descriptors() => self.ask(key, exported, into),
+            _ => self.open_now(key, exported, into, &[]),
         })
     }
 
@@ -197,7 +202,7 @@ impl Imports {
         let mut asked = Vec::new();
         let mut state = self.state.lock();
         for (key, slot) in &mut state.slots {
-            let meant = key.peer == peer && key.kind != ExportKind::Legacy && key.buffer_id == wanted.buffer_id;
+            let meant = key.peer == peer && key.kind.needs_descriptors() && key.buffer_id == wanted.buffer_id;
             if let (true, SlotState::Requested(into)) =
                 (meant && (slot.base, slot.len) == (wanted.base, wanted.len), &slot.found)
             {
@@ -216,7 +221,7 @@ impl Imports {
 
     /// Maps the memory, or records that it cannot be mapped.
     fn open_now(&self, key: Key, exported: &Exported, into: &Location, given: &[PieceDescriptor]) -> Reach {
-        let Some(platform) = self.devices.platform() else { return Reach::Refused };
+        let Some(platform) = self.devices.platform_at(into) else { return Reach::Refused };
         let begun = Instant::now();
         let queue = platform.queue(into);
         let opened = queue.and_then(|queue| Mapping::open(queue.workspace.context.clone(), exported, given));

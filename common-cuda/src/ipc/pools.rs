@@ -10,6 +10,7 @@ use ahash::AHashSet;
 
 use super::Answer;
 use super::exports::{Piece, State, warn_refused};
+use crate::devices::Devices;
 use crate::exported::{POOL, PieceDescriptor};
 use crate::location::Location;
 use crate::platform::Platform;
@@ -82,9 +83,9 @@ impl State {
     }
 
     /// Forgets pools without any known allocation.
-    pub(super) fn forget_empty_pools(&mut self, platform: &Platform, most: usize) {
+    pub(super) fn forget_empty_pools(&mut self, devices: &Devices, most: usize) {
         let is_known = |number: u64| self.known.values().any(|known| known.is_of_pool(number));
-        let empty = self.pools.iter().filter(|(number, pool)| !pool.witness.is_there(platform) && !is_known(**number));
+        let empty = self.pools.iter().filter(|(number, pool)| !pool.witness.is_there(devices) && !is_known(**number));
         for number in empty.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.forget_pool(number, most);
         }

@@ -10,6 +10,7 @@ use ahash::AHashSet;
 
 use super::exports::{self, Known, Piece, State, say_once, warn_refused};
 use super::{MOST_PIECES, RUN};
+use crate::devices::Devices;
 use crate::exported::{ExportKind, Exported, NoExport};
 use crate::location::Location;
 use crate::platform::Platform;
@@ -19,12 +20,13 @@ impl State {
     /// Returns `None` if there is no such run, with one line that says why.
     pub(super) fn run(
         &mut self,
-        platform: &Platform,
+        devices: &Devices,
         most: usize,
         at: &Location,
         addresses: &Range<u64>,
     ) -> Option<&mut Known> {
-        let number = match self.known_run(platform, addresses) {
+        let platform = devices.platform_at(at)?;
+        let number = match self.known_run(devices, addresses) {
             Some(number) => number,
             None => {
                 let pieces = pieces(platform, at, addresses)?;
@@ -32,7 +34,7 @@ impl State {
                     return None;
                 }
                 let exported = export(platform, at, &pieces);
-                self.make_room(platform, most);
+                self.make_room(devices, most);
                 self.numbers += 1;
                 let number = RUN | self.numbers;
                 let exported = exported.map(|exported| Exported { buffer_id: number, ..exported });
@@ -46,7 +48,7 @@ impl State {
     }
 
     /// Returns the number of a run that contains the addresses, if their pieces are unchanged.
-    fn known_run(&self, platform: &Platform, addresses: &Range<u64>) -> Option<u64> {
+    fn known_run(&self, devices: &Devices, addresses: &Range<u64>) -> Option<u64> {
         let holds = |known: &&Known| {
             known.exported.is_some_and(|exported| {
                 known.pieces.len() > 1
@@ -55,7 +57,7 @@ impl State {
             })
         };
         let meant = |piece: &&Piece| piece.base < addresses.end && addresses.start < piece.base + piece.len;
-        let still = |known: &&Known| known.pieces.iter().filter(meant).all(|piece| piece.is_there(platform));
+        let still = |known: &&Known| known.pieces.iter().filter(meant).all(|piece| piece.is_there(devices));
         let known = self.known.values().filter(holds).find(still)?;
         known.exported.map(|exported| exported.buffer_id)
     }

@@ -50,9 +50,9 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(parameters: &Parameters, kernels: bool) -> Self {
+    pub(crate) fn new(parameters: &Parameters, kernels: bool, costs: Arc<Costs>) -> Self {
         Keeper {
-            costs: Arc::default(),
+            costs,
             source: parameters.device_costs,
             folder: Folder::new(&parameters.device_costs_folder),
             folder_named: !parameters.device_costs_folder.is_empty(),

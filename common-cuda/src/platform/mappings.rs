@@ -50,7 +50,7 @@ impl Mapping {
         given: &[PieceDescriptor],
     ) -> Result<Arc<Mapping>, DeviceError> {
         let mapped = match exported.kind {
-            ExportKind::Legacy => open_handle(&context, exported),
+            ExportKind::Legacy | ExportKind::Hip => open_handle(&context, exported),
             ExportKind::Descriptor => map_descriptors(&context, exported, given),
             ExportKind::Pool => import_pool(&context, given),
         }?;

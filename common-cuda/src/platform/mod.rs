@@ -11,6 +11,7 @@ mod mappings;
 
 pub(crate) use mappings::Mapping;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::Parameters;
@@ -18,8 +19,10 @@ use cableway_base::Parameters;
 use self::contexts::Contexts;
 use crate::context::{Primaries, Primary};
 use crate::copies::CopyQueue;
-use crate::driver::{Discovery, Driver, Failure};
+use crate::costs::Costs;
+use crate::driver::{Discovery, Driver, Failure, Numbering};
 use crate::error::DeviceError;
+use crate::facts::Vendor;
 use crate::location::{DeviceIndex, Location};
 use crate::measure::Keeper;
 use crate::memory::Registrations;
@@ -28,9 +31,12 @@ use crate::settings::Settings;
 /// The devices of one vendor in this process.
 pub(crate) struct Platform {
     /// Without a vendor in the build this type has no value, and the compiler removes its code.
-    #[cfg(not(any(feature = "cuda", feature = "double", test)))]
+    #[cfg(not(any(feature = "cuda", feature = "rocm", feature = "double", test)))]
     _never: std::convert::Infallible,
     pub(crate) discovery: Box<dyn Discovery>,
+    /// The same as the discovery's, for the decisions of each message.
+    expected: &'static AtomicBool,
+    numbers: &'static Numbering,
     /// The state of each context, once the driver is found.
     contexts: OnceLock<Contexts>,
     pub(crate) registrations: Arc<Registrations>,
@@ -42,18 +48,47 @@ pub(crate) struct Platform {
 
 impl Platform {
     /// The devices of a vendor.
-    #[cfg(any(feature = "cuda", feature = "double", test))]
-    pub(crate) fn new(discovery: Box<dyn Discovery>, parameters: &Parameters) -> Platform {
+    #[cfg(any(feature = "cuda", feature = "rocm", feature = "double", test))]
+    pub(crate) fn new(discovery: Box<dyn Discovery>, parameters: &Parameters, costs: &Arc<Costs>) -> Platform {
         let settings = Settings::new(parameters);
         Platform {
+            expected: discovery.expected(),
+            numbers: discovery.numbers(),
             discovery,
             contexts: OnceLock::new(),
             registrations: Arc::default(),
             primaries: Primaries::default(),
             register_host: parameters.device_register_host,
             settings,
-            keeper: Arc::new(Keeper::new(parameters, settings.kernels)),
+            keeper: Arc::new(Keeper::new(parameters, settings.kernels, costs.clone())),
         }
+    }
+
+    /// Checks whether its driver may be in the process.
+    #[inline]
+    pub(crate) fn may_be_there(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) && !self.discovery.is_absent()
+    }
+
+    /// Checks whether a device is one of its devices. False before they are counted.
+    #[inline]
+    pub(crate) fn holds(&self, device: DeviceIndex) -> bool {
+        self.numbers.holds(device)
+    }
+
+    /// Does the same after counting the devices if the driver is in the process.
+    pub(crate) fn counts(&self, device: DeviceIndex) -> bool {
+        self.driver().is_some_and(|driver| self.first_device(driver).is_ok()) && self.holds(device)
+    }
+
+    /// Returns the number of the first device.
+    pub(crate) fn first_device(&self, driver: &dyn Driver) -> Result<u32, Failure> {
+        self.numbers.first(|| driver.device_count())
+    }
+
+    /// Returns the devices' vendor, if the driver is in the process.
+    pub(crate) fn vendor(&self) -> Option<Vendor> {
+        self.driver().map(|driver| driver.library().vendor)
     }
 
     /// Returns the driver, if it is in the process.

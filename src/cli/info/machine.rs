@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use cableway::{DeviceFacts, Devices, Link, WritesSeen};
+use cableway::{DeviceFacts, Devices, DriverFacts, Link, WritesSeen};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use serde_json::Value;
@@ -90,14 +90,21 @@ pub(super) fn device_sections(devices: &Devices) -> Vec<Section> {
             return vec![Section::one("Driver", vec![("found", false.into()), ("reason", error.to_string().into())])];
         }
     };
-    let driver = vec![
-        ("found", true.into()),
-        ("simulated", facts.simulated.into()),
-        ("version", facts.version.into()),
-        ("path", facts.path.display().to_string().into()),
-    ];
+    let driver = |driver: &DriverFacts| {
+        vec![
+            ("found", true.into()),
+            ("vendor", driver.vendor.to_string().into()),
+            ("simulated", driver.simulated.into()),
+            ("version", driver.version.clone().into()),
+            ("path", driver.path.display().to_string().into()),
+        ]
+    };
+    let drivers = match &facts.drivers[..] {
+        [only] => Section::one("Driver", driver(only)),
+        several => Section::several("Drivers", several.iter().map(driver).collect()),
+    };
     vec![
-        Section::one("Driver", driver),
+        drivers,
         Section::several("Devices", facts.devices.iter().map(device).collect()),
         Section::several("Links", facts.links.iter().map(link).collect()),
     ]
@@ -117,8 +124,10 @@ fn device(device: &DeviceFacts) -> Vec<Fact> {
     };
     vec![
         ("index", device.index.0.into()),
+        ("vendor", device.vendor.to_string().into()),
         ("name", device.name.clone().into()),
         ("memory_bytes", device.memory.into()),
+        ("architecture", device.architecture.clone().into()),
         ("compute_capability", format!("{major}.{minor}").into()),
         ("pci", device.pci.clone().into()),
         ("uuid", uuid.into()),

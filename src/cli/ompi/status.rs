@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use cableway::{Devices, Parameters};
+use cableway::{Devices, DriverFacts, Parameters};
 
 use super::applications;
 use super::component::{Component, PRELOAD, all_names};
@@ -142,15 +142,20 @@ fn driver() -> Finding {
     let devices = Devices::open(&parameters);
     match devices.initialise().and_then(|()| devices.facts()) {
         Ok(facts) => {
-            let simulated = if facts.simulated { ", simulated" } else { "" };
-            let (version, count) = (facts.version, facts.devices.len());
-            Finding::good(about, format!("CUDA {version}, {count} device(s), {}{simulated}", facts.path.display()))
+            let described = |driver: &DriverFacts| {
+                let DriverFacts { vendor, version, path, simulated, .. } = driver;
+                let simulated = if *simulated { ", simulated" } else { "" };
+                let count = facts.devices.iter().filter(|device| device.vendor == *vendor).count();
+                format!("{} {version}, {count} {vendor} device(s), {}{simulated}", vendor.interface(), path.display())
+            };
+            let all: Vec<String> = facts.drivers.iter().map(described).collect();
+            Finding::good(about, all.join("; "))
         }
         Err(error) => Finding::bad(
             about,
             error.to_string(),
-            "install NVIDIA's driver, or name libcuda.so.1's folder in CABLEWAY_CUDA_LIBDIR; without one, programs that \
-             use no device run all the same",
+            "install the driver of NVIDIA's or AMD's devices, or name the folder of libcuda.so.1 in CABLEWAY_CUDA_LIBDIR \
+             or that of libamdhip64.so in CABLEWAY_HIP_LIBDIR; without one, programs that use no device run all the same",
         ),
     }
 }

@@ -71,5 +71,5 @@ pub(crate) fn devices(world: &World, kinds: [MemoryKind; 2], wanted: [Option<u32
         }
         index[rank] = Some(DeviceIndex(number));
     }
-    Ok(Devices { index, simulated: facts.simulated })
+    Ok(Devices { index, simulated: facts.simulated() })
 }

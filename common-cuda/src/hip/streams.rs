@@ -1,0 +1,134 @@
+//! Streams, events and captures.
+
+use std::ffi::{c_int, c_uint};
+
+use super::library::HipDriver;
+use super::status::{CAPTURE_ELSEWHERE, is_done};
+use crate::driver::{Event, Failure, FailureKind, Priority, Stream, Streams, Value};
+
+/// The device's default stream. `hipStreamLegacy` (1) is a name of it since 6.2 only.
+static LEGACY: Stream = Stream::new(0);
+
+/// `hipStreamNonBlocking`
+const NON_BLOCKING: c_uint = 1;
+/// `hipEventDisableTiming`
+const DISABLE_TIMING: c_uint = 2;
+/// `hipStreamCaptureModeThreadLocal`
+const THREAD_LOCAL: c_int = 1;
+
+impl Streams for HipDriver {
+    fn new_stream(&self, priority: Priority) -> Result<Stream, Failure> {
+        let (mut least, mut greatest): (c_int, c_int) = (0, 0);
+        let mut stream = 0;
+        // SAFETY: fills in two integers and the new stream.
+        unsafe {
+            match priority {
+                Priority::Normal => self.hipStreamCreateWithFlags(&raw mut stream, NON_BLOCKING)?,
+                Priority::Highest => {
+                    self.hipDeviceGetStreamPriorityRange(&raw mut least, &raw mut greatest)?;
+                    self.hipStreamCreateWithPriority(&raw mut stream, NON_BLOCKING, greatest)?;
+                }
+            }
+        }
+        Ok(Stream::new(stream))
+    }
+
+    fn destroy_stream(&self, stream: Stream) -> Result<(), Failure> {
+        // SAFETY: made by `new_stream`, and given away by its owner.
+        unsafe { self.hipStreamDestroy(stream.raw()) }
+    }
+
+    #[inline]
+    fn is_idle(&self, stream: &Stream) -> Result<bool, Failure> {
+        // SAFETY: a stream of the current device.
+        is_done(unsafe { self.hipStreamQuery(stream.raw()) })
+    }
+
+    fn synchronise(&self, stream: &Stream) -> Result<(), Failure> {
+        // SAFETY: a stream of the current device.
+        unsafe { self.hipStreamSynchronize(stream.raw()) }
+    }
+
+    fn new_event(&self) -> Result<Event, Failure> {
+        let mut event = 0;
+        // SAFETY: fills in the new event.
+        unsafe { self.hipEventCreateWithFlags(&raw mut event, DISABLE_TIMING) }?;
+        Ok(Event::new(event))
+    }
+
+    fn destroy_event(&self, event: Event) -> Result<(), Failure> {
+        // SAFETY: made by `new_event`, and given away by its owner.
+        unsafe { self.hipEventDestroy(event.raw()) }
+    }
+
+    #[inline]
+    fn record(&self, event: &Event, stream: &Stream) -> Result<(), Failure> {
+        // SAFETY: event and stream are of the current device.
+        unsafe { self.hipEventRecord(event.raw(), stream.raw()) }
+    }
+
+    #[inline]
+    fn is_done(&self, event: &Event) -> Result<bool, Failure> {
+        // SAFETY: an event that is not destroyed.
+        is_done(unsafe { self.hipEventQuery(event.raw()) })
+    }
+
+    #[inline]
+    fn wait(&self, stream: &Stream, event: &Event) -> Result<(), Failure> {
+        // SAFETY: event and stream are of the current device.
+        unsafe { self.hipStreamWaitEvent(stream.raw(), event.raw(), 0) }
+    }
+
+    /// A call for each value: the one that takes several is not in every release. The writes need no signal memory, only
+    /// memory that the library knows.
+    unsafe fn write_values(&self, stream: &Stream, values: &[Value]) -> Result<(), Failure> {
+        if !self.has_stream_values()? {
+            return Err(Failure::missing("write_values"));
+        }
+        for value in values {
+            // SAFETY: words that are the caller's; a stream of the current device.
+            unsafe {
+                match value.wide {
+                    true => self.hipStreamWriteValue64(stream.raw(), value.address, value.bits, 0),
+                    false => self.hipStreamWriteValue32(stream.raw(), value.address, value.bits as u32, 0),
+                }
+            }?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn default_stream(&self) -> &Stream {
+        &LEGACY
+    }
+
+    #[inline]
+    fn default_stream_is_usable(&self) -> Result<bool, Failure> {
+        let mut status: c_int = 0;
+        // SAFETY: fills in the status. This question leaves captures alone.
+        match unsafe { self.hipStreamIsCapturing(LEGACY.raw(), &raw mut status) } {
+            Err(Failure { code: CAPTURE_ELSEWHERE, .. }) => Ok(false),
+            Ok(()) | Err(Failure { kind: FailureKind::Missing, .. }) => Ok(true),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// As with CUDA: in the thread-local mode an unsafe call is refused exactly if this thread has begun a capture.
+    /// `hipFree` of a null address is such a call (`CHECK_STREAM_CAPTURE_SUPPORTED` in clr).
+    fn refuse_capture(&self, _event: Option<&Event>) -> Result<(), Failure> {
+        let mut mode = THREAD_LOCAL;
+        // SAFETY: exchanges this thread's mode with `mode`.
+        if unsafe { self.hipThreadExchangeStreamCaptureMode(&raw mut mode) }.is_err() {
+            return Ok(());
+        }
+        // SAFETY: an address of 0 is nothing to free.
+        let answer = unsafe { self.hipFree(0) };
+        // SAFETY: gives the mode back that `enter` has set.
+        unsafe { self.hipThreadExchangeStreamCaptureMode(&raw mut mode) }?;
+        match answer {
+            Err(Failure { kind: FailureKind::Capturing, .. }) => answer,
+            // Other errors appear in later calls.
+            _ => Ok(()),
+        }
+    }
+}
