@@ -60,12 +60,11 @@ impl HipDriver {
         let place = properties.as_mut_ptr().cast();
         let call = "hipGetDeviceProperties";
         // SAFETY: fills in the release's structure, for which there is room.
-        match unsafe { self.hipGetDevicePropertiesR0600(place, ordinal) } {
-            Err(Failure { kind: FailureKind::Missing, .. }) if self.release.major() < 6 => {
-                // SAFETY: as above.
-                unsafe { self.hipGetDeviceProperties(place, ordinal) }?;
+        unsafe {
+            match self.release.major() {
+                ..6 => self.hipGetDeviceProperties(place, ordinal)?,
+                6.. => self.hipGetDevicePropertiesR0600(place, ordinal)?,
             }
-            answer => answer?,
         }
         let offset = self.release.arch_name();
         let bytes: Vec<u8> = properties.iter().flat_map(|word| word.to_ne_bytes()).collect();

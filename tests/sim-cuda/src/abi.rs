@@ -67,6 +67,11 @@ impl Out<c_char> {
 pub(crate) struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
+    /// For a value of our own, which outlives the use.
+    pub(crate) fn new(value: &T) -> In<T> {
+        In(value)
+    }
+
     /// For a value whose type depends on another argument.
     pub(crate) fn cast<U: Copy>(&self) -> In<U> {
         In(self.0.cast())
@@ -86,6 +91,11 @@ impl<T: Copy> In<T> {
 pub(crate) struct List<T>(*const T);
 
 impl<T: Copy> List<T> {
+    /// For values whose number the first of them tell.
+    pub(crate) fn of(first: &In<T>) -> List<T> {
+        List(first.0)
+    }
+
     pub(crate) fn get(&self, count: usize) -> Outcome<Vec<T>> {
         if count == 0 {
             return Ok(Vec::new());
@@ -148,9 +158,9 @@ macro_rules! driver_api {
             }
 
             $(#[$meta])*
-            #[unsafe(no_mangle)]
-            #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's own name and signature")]
-            unsafe extern "C" fn $symbol($($argument: $kind),*) -> std::ffi::c_int {
+            #[cfg_attr(not(sim_hip), unsafe(no_mangle))]
+            #[allow(non_snake_case, private_interfaces, clippy::too_many_arguments, reason = "the driver's own")]
+            pub(crate) unsafe extern "C" fn $symbol($($argument: $kind),*) -> std::ffi::c_int {
                 $symbol::CALL.enter(move || -> $crate::error::Outcome { $body })
             }
         )*

@@ -120,9 +120,9 @@ fn unknown(attribute: c_int, address: Address, is_host: bool, reserved: Option<(
 /// Counts the attributes that `cuPointerGetAttributes` queried, since a driver takes time for each.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(sim_hip), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "named beside the driver's own functions")]
-extern "C" fn simCudaAttributesAsked() -> u64 {
+pub(crate) extern "C" fn simCudaAttributesAsked() -> u64 {
     ASKED.load(Ordering::Relaxed)
 }
 

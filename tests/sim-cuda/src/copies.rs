@@ -142,7 +142,8 @@ fn copy(dst: Rows, src: Rows, width: usize, height: usize, stream: &Arc<Stream>,
         return Err(Error::INVALID_VALUE);
     }
 
-    let staged = from.is_pageable() && to.is_device();
+    // HIP completes copies of pageable memory.
+    let staged = from.is_pageable() && to.is_device() && !cfg!(sim_hip);
     let waits = match returns {
         _ if to.is_pageable() => true,
         Return::Asynchronous => from.is_pageable() && !staged,
@@ -263,7 +264,7 @@ pub(crate) fn copy_later(dst: (Address, Claim), src: (Address, Claim), len: usiz
 /// `CUDA_MEMCPY2D`, with integers for its enumerations, because a caller may pass any value.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Memcpy2d {
+pub(crate) struct Memcpy2d {
     src_x: usize,
     src_y: usize,
     src_type: c_uint,
@@ -288,6 +289,29 @@ const _: () = assert!(size_of::<Memcpy2d>() == size_of::<cudarc::driver::sys::CU
 const MAX_PITCH: usize = i32::MAX as usize;
 
 impl Memcpy2d {
+    /// Rows at any addresses: each side with its pitch.
+    pub(crate) fn of_rows(dst: (Address, usize), src: (Address, usize), width: usize, height: usize) -> Memcpy2d {
+        let kind = CUmemorytype::CU_MEMORYTYPE_UNIFIED as c_uint;
+        Memcpy2d {
+            src_x: 0,
+            src_y: 0,
+            src_type: kind,
+            src_host: 0,
+            src_device: src.0,
+            src_array: 0,
+            src_pitch: src.1,
+            dst_x: 0,
+            dst_y: 0,
+            dst_type: kind,
+            dst_host: 0,
+            dst_device: dst.0,
+            dst_array: 0,
+            dst_pitch: dst.1,
+            width,
+            height,
+        }
+    }
+
     fn ends(&self) -> Outcome<(Rows, Rows)> {
         let end = |kind: c_uint, host: Address, device: Address, x: usize, y: usize, pitch: usize| {
             const HOST: c_uint = CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;

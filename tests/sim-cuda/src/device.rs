@@ -44,7 +44,7 @@ impl Device {
 
     /// The UUID, which is the same in all processes.
     pub(crate) fn uuid(&self) -> [u8; 16] {
-        let mut uuid = *b"simulated-GPU-\0\0";
+        let mut uuid = if cfg!(sim_hip) { *b"simulated-AMD-\0\0" } else { *b"simulated-GPU-\0\0" };
         uuid[14..].copy_from_slice(&(self.physical as u16).to_be_bytes());
         uuid
     }

@@ -37,7 +37,7 @@ const EVENT: u64 = u64::from_be_bytes(*b"simIPCe\0");
 /// `CUipcMemHandle` and `CUipcEventHandle`, passed by value.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Handle {
+pub(crate) struct Handle {
     magic: u64,
     process: u32,
     descriptor: u32,

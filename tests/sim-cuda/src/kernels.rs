@@ -223,6 +223,15 @@ fn load(image: &Text) -> Outcome<Module> {
     Ok(Module { context: context.id, entries })
 }
 
+/// Adds a module with entries of these names to the current context.
+pub(crate) fn insert_module(names: Vec<String>) -> Outcome<usize> {
+    let context = current()?;
+    capture::unsafe_call()?;
+    let known = |name: String| KERNELS.iter().find(|kernel| kernel.0 == name).map(|kernel| kernel.1);
+    let entries = names.into_iter().map(|name| known(name).ok_or(Error::NOT_SUPPORTED)).collect::<Outcome<_>>()?;
+    Ok(MODULES.get()?.lock().insert(Arc::new(Module { context: context.id, entries })))
+}
+
 fn launch(
     function: usize,
     grid: [c_uint; 3],

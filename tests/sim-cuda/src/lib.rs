@@ -88,20 +88,60 @@ mod vmm;
 
 use std::path::PathBuf;
 
-/// Returns the folder of the driver for tests: `CABLEWAY_CUDA_LIBDIR` if set, else the simulated driver built beside
-/// the running test executable. Returns `None` if there is neither.
-pub fn library_folder() -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os("CABLEWAY_CUDA_LIBDIR").filter(|folder| !folder.is_empty()) {
-        return Some(folder.into());
+/// The vendor on whose devices a test runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    /// CUDA's driver, by default this package's.
+    Nvidia,
+    /// HIP's library, by default that of the package sim-hip.
+    Amd,
+}
+
+impl Vendor {
+    /// Returns the vendor that `CABLEWAY_TEST_VENDOR` names, `amd` or any other.
+    pub fn tested() -> Vendor {
+        match std::env::var("CABLEWAY_TEST_VENDOR") {
+            Ok(name) if name == "amd" => Vendor::Amd,
+            _ => Vendor::Nvidia,
+        }
     }
-    let executable = std::env::current_exe().ok()?;
-    // `deps/test-hash`, `examples/name` and the profile's folder itself are at most two levels deep.
-    executable
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|folder| folder.join("sim-cuda"))
-        .find(|folder| folder.join("libcuda.so.1").exists())
+
+    /// Returns the name of the driver library.
+    pub fn library(self) -> &'static str {
+        match self {
+            Vendor::Nvidia => "libcuda.so.1",
+            Vendor::Amd => "libamdhip64.so",
+        }
+    }
+
+    /// Returns the variable that names its folder to Cableway.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Vendor::Nvidia => "CABLEWAY_CUDA_LIBDIR",
+            Vendor::Amd => "CABLEWAY_HIP_LIBDIR",
+        }
+    }
+
+    /// Returns the folder of the driver for tests: the one that the variable names, else the simulated driver built
+    /// beside the running test executable. Returns `None` if there is neither.
+    pub fn folder(self) -> Option<PathBuf> {
+        if let Some(folder) = std::env::var_os(self.variable()).filter(|folder| !folder.is_empty()) {
+            return Some(folder.into());
+        }
+        let name = match self {
+            Vendor::Nvidia => "sim-cuda",
+            Vendor::Amd => "sim-hip",
+        };
+        let executable = std::env::current_exe().ok()?;
+        // `deps/test-hash`, `examples/name` and the profile's folder itself are at most two levels deep.
+        let mut folders = executable.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+        folders.find(|folder| folder.join(self.library()).exists())
+    }
+}
+
+/// Returns the folder of the tested vendor's driver, as [`Vendor::folder`] does.
+pub fn library_folder() -> Option<PathBuf> {
+    Vendor::tested().folder()
 }
 
 /// Returns the folder of the driver that a test runs on: [`library_folder`], or `None`, so that the loader searches, if

@@ -45,7 +45,7 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
         (Mapping::reserved(len, PAGE)?, alias, None)
     } else {
         let piece = device.store()?.piece(len)?;
-        let addresses = match Settings::get().direct.peer_memory {
+        let addresses = match Settings::get().direct.peer_memory || cfg!(sim_hip) {
             true => piece.mapped_again()?,
             false => Mapping::reserved(len, PAGE)?,
         };

@@ -104,7 +104,7 @@ driver_api! {
 macro_rules! old_abi {
     ($($symbol:ident)*) => {
         $(
-            #[unsafe(no_mangle)]
+            #[cfg_attr(not(sim_hip), unsafe(no_mangle))]
             #[allow(non_snake_case, reason = "the driver's own name")]
             extern "C" fn $symbol() -> c_int {
                 Error::NOT_SUPPORTED.0

@@ -85,32 +85,50 @@ impl Settings {
 
     /// Ignores values that do not parse, because a driver cannot report them.
     fn read() -> Settings {
-        let count = number("SIM_CUDA_DEVICES").unwrap_or(2);
+        let count = number("DEVICES").unwrap_or(2);
         Settings {
-            visible: match env::var("CUDA_VISIBLE_DEVICES") {
-                Ok(list) => visible(&list, count),
-                Err(_) => (0..count).collect(),
+            visible: match visible_devices() {
+                Some(list) => visible(&list, count),
+                None => (0..count).collect(),
             },
-            memory: env::var("SIM_CUDA_MEMORY").ok().and_then(|text| bytes(&text)).unwrap_or(8 << 30),
-            delay: Duration::from_micros(number("SIM_CUDA_DELAY_US").unwrap_or(5) as u64),
-            kernel_delay: Duration::from_micros(number("SIM_CUDA_KERNEL_DELAY_US").unwrap_or(0) as u64),
-            seed: number("SIM_CUDA_SEED").unwrap_or(1) as u64,
-            version: number("SIM_CUDA_VERSION").and_then(|v| c_int::try_from(v).ok()).unwrap_or(13000),
-            faults: env::var("SIM_CUDA_FAIL").map(|text| faults(&text)).unwrap_or_default(),
-            missing: env::var("SIM_CUDA_MISSING")
+            memory: variable("MEMORY").and_then(|text| bytes(&text)).unwrap_or(8 << 30),
+            delay: Duration::from_micros(number("DELAY_US").unwrap_or(5) as u64),
+            kernel_delay: Duration::from_micros(number("KERNEL_DELAY_US").unwrap_or(0) as u64),
+            seed: number("SEED").unwrap_or(1) as u64,
+            version: number("VERSION")
+                .filter(|_| !cfg!(sim_hip))
+                .and_then(|v| c_int::try_from(v).ok())
+                .unwrap_or(13000),
+            faults: variable("FAIL").map(|text| faults(&text)).unwrap_or_default(),
+            missing: variable("MISSING")
                 .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect())
                 .unwrap_or_default(),
-            direct: env::var("SIM_CUDA_DIRECT").map(|text| Direct::parse(&text)).unwrap_or_default(),
-            stats: env::var("SIM_CUDA_STATS")
-                .ok()
+            direct: variable("DIRECT").map(|text| Direct::parse(&text)).unwrap_or_default(),
+            stats: variable("STATS")
                 .filter(|text| !text.is_empty())
                 .map(|text| text.replace("%p", &std::process::id().to_string()).into()),
         }
     }
 }
 
+/// The beginnings of the variables' names. sim-hip, which is built from this source, too, has names of its own and falls
+/// back on these.
+const PREFIXES: &[&str] = if cfg!(sim_hip) { &["SIM_HIP_", "SIM_CUDA_"] } else { &["SIM_CUDA_"] };
+
+/// Returns a variable.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    PREFIXES.iter().find_map(|prefix| env::var(format!("{prefix}{name}")).ok())
+}
+
+/// Returns the list of visible devices.
+fn visible_devices() -> Option<String> {
+    let names: &[&str] =
+        if cfg!(sim_hip) { &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"] } else { &["CUDA_VISIBLE_DEVICES"] };
+    names.iter().find_map(|name| env::var(name).ok())
+}
+
 fn number(name: &str) -> Option<usize> {
-    env::var(name).ok()?.trim().parse().ok()
+    variable(name)?.trim().parse().ok()
 }
 
 fn bytes(text: &str) -> Option<u64> {

@@ -22,9 +22,9 @@ fn counts() -> BTreeMap<&'static str, u64> {
 
 /// # Safety
 /// `name` is null or a terminated string.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(sim_hip), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "named beside the driver's own functions")]
-unsafe extern "C" fn simCudaCallCount(name: *const c_char) -> i64 {
+pub(crate) unsafe extern "C" fn simCudaCallCount(name: *const c_char) -> i64 {
     let counts = counts();
     if name.is_null() {
         return counts.values().sum::<u64>() as i64;
@@ -34,21 +34,21 @@ unsafe extern "C" fn simCudaCallCount(name: *const c_char) -> i64 {
     name.to_str().ok().and_then(|name| counts.get(name)).map_or(-1, |count| *count as i64)
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(sim_hip), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "named beside the driver's own functions")]
-extern "C" fn simCudaLiveBytes() -> u64 {
+pub(crate) extern "C" fn simCudaLiveBytes() -> u64 {
     SPACE.get().map_or(0, |space| space.read().live_bytes())
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(sim_hip), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "named beside the driver's own functions")]
-extern "C" fn simCudaLiveEvents() -> u64 {
+pub(crate) extern "C" fn simCudaLiveEvents() -> u64 {
     EVENTS.get().map_or(0, |events| events.lock().len() as u64)
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(sim_hip), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "named beside the driver's own functions")]
-extern "C" fn simCudaLiveStreams() -> u64 {
+pub(crate) extern "C" fn simCudaLiveStreams() -> u64 {
     STREAMS.get().map_or(0, |streams| streams.lock().len() as u64)
 }
 
@@ -58,7 +58,7 @@ extern "C" fn simCudaLiveStreams() -> u64 {
 static AT_EXIT: extern "C" fn() = write_file;
 
 extern "C" fn write_file() {
-    let Some(path) = std::env::var_os("SIM_CUDA_STATS").and_then(|_| Settings::get().stats.as_ref()) else { return };
+    let Some(path) = crate::settings::variable("STATS").and_then(|_| Settings::get().stats.as_ref()) else { return };
     if is_forked_child() {
         return;
     }
