@@ -1,6 +1,6 @@
 //! A process as a member of its job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -121,12 +121,12 @@ impl std::fmt::Debug for World {
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
     parameters: Parameters,
-    device_library: Option<PathBuf>,
+    device_libraries: Vec<PathBuf>,
 }
 
 impl WorldOptions {
     fn from_environment() -> Result<Self, Error> {
-        Ok(WorldOptions { parameters: Parameters::from_environment()?, device_library: None })
+        Ok(WorldOptions { parameters: Parameters::from_environment()?, device_libraries: Vec::new() })
     }
 
     /// Sets a parameter. `cableway info --all` lists the names and their values.
@@ -144,9 +144,10 @@ impl WorldOptions {
         self
     }
 
-    /// Loads the device driver's library from `folder`, instead of from `CABLEWAY_CUDA_LIBDIR` or the loader's path.
+    /// Loads a device driver's library from `folder`, instead of from the folder that `CABLEWAY_CUDA_LIBDIR` or
+    /// `CABLEWAY_HIP_LIBDIR` names or the loader's path. Once for each vendor; the others are left out.
     pub fn device_library(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.device_library = Some(folder.into());
+        self.device_libraries.push(folder.into());
         self
     }
 
@@ -158,9 +159,10 @@ impl WorldOptions {
         let start = Instant::now();
         let modex = StartedBy::detect().join()?;
         let parameters = Arc::new(self.parameters);
-        let devices = match &self.device_library {
-            Some(folder) => Devices::open_in(Some(folder), &parameters),
-            None => Devices::open(&parameters),
+        let folders: Vec<&Path> = self.device_libraries.iter().map(PathBuf::as_path).collect();
+        let devices = match &folders[..] {
+            [] => Devices::open(&parameters),
+            folders => Devices::open_in_all(folders, &parameters),
         };
         let btls = cableway_transports::open(modex.job(), Growth::Fixed, &parameters, &devices)?;
         let config = Config { modex: modex.clone(), parameters: parameters.clone(), devices: devices.clone(), btls };

@@ -31,6 +31,8 @@
     )
 )]
 
+#[cfg(feature = "rocm")]
+mod code_objects;
 mod context;
 mod copier;
 mod copies;

@@ -10,7 +10,7 @@ const DEVICE: DeviceIndex = DeviceIndex(0);
 #[test]
 fn every_kind_of_memory_is_classified() {
     let devices = devices();
-    for kind in BufferKind::ALL {
+    for kind in common::kinds() {
         let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 100_000).unwrap();
         let expected = match kind {
             BufferKind::Pinned => MemoryClass::Pinned,
@@ -80,7 +80,7 @@ fn a_new_allocation_at_an_old_address_has_a_new_id() {
 #[test]
 fn threads_without_a_context_get_the_same_answer() {
     let devices = devices();
-    for kind in BufferKind::ALL {
+    for kind in common::kinds() {
         let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 4096).unwrap();
         let here = buffer.location();
         std::thread::scope(|scope| {

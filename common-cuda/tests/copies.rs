@@ -32,8 +32,8 @@ unsafe fn download(devices: &Devices, at: &Location, dst: *mut u8, src: *const u
 fn every_pair_of_kinds() {
     let devices = devices();
     for len in [1, 7, 4096, 1 << 20] {
-        for from in BufferKind::ALL {
-            for to in BufferKind::ALL {
+        for from in common::kinds() {
+            for to in common::kinds() {
                 let bytes = pattern(len, 3);
                 let mut source = buffer(&devices, from, len);
                 let destination = buffer(&devices, to, len);

@@ -34,8 +34,9 @@ fn from_text(text: &str) -> Exported {
     let bytes: Vec<u8> =
         (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let amd = sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd;
     Exported {
-        kind: cableway_common_cuda::ExportKind::from_number(1).unwrap(),
+        kind: cableway_common_cuda::ExportKind::from_number(if amd { 4 } else { 1 }).unwrap(),
         device: bytes[..16].try_into().unwrap(),
         base: number(16),
         len: number(24),

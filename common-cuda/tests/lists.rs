@@ -223,7 +223,7 @@ fn lists_never_wait_for_the_programs_streams() {
         // SAFETY: the word was just allocated, and is never freed.
         let go_on = unsafe { AtomicU32::from_ptr(word.cast()) };
         go_on.store(0, Ordering::Release);
-        app.cuStreamWaitValue32(app.stream(common::app::NON_BLOCKING_STREAM), word as u64, 1, EQUAL).unwrap();
+        app.wait_value(app.stream(common::app::NON_BLOCKING_STREAM), word as u64, 1, EQUAL);
         let (over, is_over) = std::sync::mpsc::channel();
         let context = app.current();
         let thread = std::thread::spawn(move || {

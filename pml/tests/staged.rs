@@ -24,13 +24,16 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Returns how often a driver function was called, or `None` on a real driver.
 fn calls(name: &CStr) -> Option<i64> {
     type Count = unsafe extern "C" fn(*const c_char) -> i64;
-    let path = sim_cuda::tested_folder()?.join("libcuda.so.1");
+    let path = sim_cuda::tested_folder()?.join(sim_cuda::Vendor::tested().library());
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: the driver is loaded already, so no initialisers run. Its function has this signature.
     unsafe {
         let driver = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
         assert!(!driver.is_null(), "the driver is loaded");
-        let count = libc::dlsym(driver, c"simCudaCallCount".as_ptr());
+        let count = match sim_cuda::Vendor::tested() {
+            sim_cuda::Vendor::Nvidia => libc::dlsym(driver, c"simCudaCallCount".as_ptr()),
+            sim_cuda::Vendor::Amd => libc::dlsym(driver, c"simHipCallCount".as_ptr()),
+        };
         if count.is_null() {
             return None;
         }

@@ -35,7 +35,7 @@ pub(super) fn join(options: &ParameterOptions, btl: Option<&str>, ranks: u32) ->
         return launch(ranks).map(Joined::Ended);
     }
     let mut world = World::options().map_err(Failure::usage)?.parameters(parameters);
-    if let Some(folder) = options.cuda_libdir() {
+    for folder in options.libdirs() {
         world = world.device_library(folder);
     }
     let world = world.init().map_err(|error| Failure::failed(1, error))?;

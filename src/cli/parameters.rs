@@ -16,6 +16,10 @@ pub(super) struct ParameterOptions {
     /// Folder to load libcuda.so.1 from, instead of the loader's path
     #[arg(long, value_name = "DIR")]
     cuda_libdir: Option<PathBuf>,
+
+    /// Folder to load libamdhip64.so from, instead of the loader's path
+    #[arg(long, value_name = "DIR")]
+    hip_libdir: Option<PathBuf>,
 }
 
 impl ParameterOptions {
@@ -26,10 +30,10 @@ impl ParameterOptions {
             parameters.assign(assignment, Source::CommandLine).map_err(Failure::usage)?;
         }
         cableway::check_transports(&parameters).map_err(Failure::usage)?;
-        if let Some(folder) = &self.cuda_libdir
-            && !folder.is_dir()
-        {
-            return Err(Failure::usage(format!("--cuda-libdir: '{}' is not a folder", folder.display())));
+        for (option, folder) in [("--cuda-libdir", &self.cuda_libdir), ("--hip-libdir", &self.hip_libdir)] {
+            if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
+                return Err(Failure::usage(format!("{option}: '{}' is not a folder", folder.display())));
+            }
         }
         Ok(parameters)
     }
@@ -44,8 +48,9 @@ impl ParameterOptions {
         Ok(parameters)
     }
 
-    pub(super) fn cuda_libdir(&self) -> Option<&Path> {
-        self.cuda_libdir.as_deref()
+    /// Returns the folders of driver libraries.
+    pub(super) fn libdirs(&self) -> Vec<&Path> {
+        [&self.cuda_libdir, &self.hip_libdir].into_iter().filter_map(|folder| folder.as_deref()).collect()
     }
 
     /// Returns the parameters as environment variables for processes to start.
@@ -57,7 +62,10 @@ impl ParameterOptions {
                 (name, value.trim().into())
             })
             .collect();
-        variables.extend(self.cuda_libdir.as_ref().map(|folder| (cableway::LIBDIR_VARIABLE.to_owned(), folder.into())));
+        let named = [(cableway::LIBDIR_VARIABLE, &self.cuda_libdir), (cableway::HIP_LIBDIR_VARIABLE, &self.hip_libdir)];
+        for (variable, folder) in named {
+            variables.extend(folder.as_ref().map(|folder| (variable.to_owned(), folder.into())));
+        }
         variables
     }
 }

@@ -33,7 +33,7 @@ fn every_transport(role: &str) {
     let folder = Driver::find().folder;
     let folder = folder.to_string_lossy();
     for btl in transports().iter().map(|btl| format!("btl={btl}")) {
-        finish(&mut role_job(2, &["--cuda-libdir", &folder, "--set", &btl], role)).assert_success();
+        finish(&mut role_job(2, &[crate::support::libdir_option(), &folder, "--set", &btl], role)).assert_success();
     }
 }
 
@@ -44,7 +44,8 @@ fn late_copies() {
     let folder = folder.to_string_lossy();
     for btl in transports().iter().map(|btl| format!("btl={btl}")) {
         let few = "btl_openib_receive_queues=S,8K,16,4,8";
-        let options = ["--cuda-libdir", &folder, "--set", &btl, "--set", few, "--set", "device_chunk_size=8K"];
+        let options =
+            [crate::support::libdir_option(), &folder, "--set", &btl, "--set", few, "--set", "device_chunk_size=8K"];
         finish(&mut role_job(2, &options, "device_burst")).assert_success();
     }
 }
@@ -59,7 +60,7 @@ fn a_copy_that_fails() {
     let [program, role] = this("receivers_copies_fail");
     let script = r#"if [ "$CABLEWAY_JOB_RANK" = 1 ]; then export SIM_CUDA_FAIL=cuMemcpyAsync:1; fi; exec "$0" "$1""#;
     for btl in ["btl=sm", "btl=tcp"] {
-        let mut command = shell_job(2, &["--cuda-libdir", &folder, "--set", btl], script);
+        let mut command = shell_job(2, &[crate::support::libdir_option(), &folder, "--set", btl], script);
         finish(command.args([&program, &role])).assert_success();
     }
 }
@@ -144,7 +145,7 @@ fn device_buffers() -> Outcome {
     let (on, me, peer) = (world.communicator(), world.rank(), 1 - world.rank());
     let device = device(&world)?;
     for len in [1, 3000, 100_000, 700_000] {
-        for kind in BufferKind::ALL {
+        for kind in crate::support::kinds() {
             let mut out = DeviceBuffer::new(world.devices(), device, kind, len)?;
             let mut inbox = DeviceBuffer::new(world.devices(), device, BufferKind::Device, len)?;
             out.copy_from_host(0, &bytes(me, len))?;

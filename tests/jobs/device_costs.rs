@@ -63,7 +63,7 @@ fn believe(folder: &Path, beliefs: Beliefs) {
     let driver = Driver::find().folder;
     let is_whole = || {
         let mut info = cableway();
-        info.args(["info", "--measure", "--set", "device_costs=measure", "--cuda-libdir"]).arg(&driver);
+        info.args(["info", "--measure", "--set", "device_costs=measure", crate::support::libdir_option()]).arg(&driver);
         finish(info.arg("--set").arg(format!("device_costs_folder={}", folder.display()))).assert_success();
         let has = |path: &PathBuf, row| std::fs::read_to_string(path).is_ok_and(|text| text.contains(row));
         let found = files(folder);
@@ -128,8 +128,14 @@ fn ranks_decide_by_measured_costs() {
 fn exchange_apart(ranks: u32, folder: &Folder, variables: &[(&str, &str)]) -> Finished {
     let driver = Driver::find().folder;
     let [program, role] = this("device_exchange");
-    let options =
-        ["--cuda-libdir", driver.to_str().expect("a folder"), "--set", "btl=sm", "--set", "device_costs=cached"];
+    let options = [
+        crate::support::libdir_option(),
+        driver.to_str().expect("a folder"),
+        "--set",
+        "btl=sm",
+        "--set",
+        "device_costs=cached",
+    ];
     let script = "CABLEWAY_DEVICE_COSTS_FOLDER=\"$BELIEFS/$CABLEWAY_JOB_RANK\" exec \"$PROGRAM\" \"$ROLE\"";
     let mut job = shell_job(ranks, &options, script);
     job.env("BELIEFS", &folder.0).env("PROGRAM", program).env("ROLE", role);
@@ -172,7 +178,7 @@ fn ranks_that_begin_together() {
 
 fn cached_info(folder: &Folder) -> String {
     let mut info = cableway();
-    info.args(["info", "--set", "device_costs=cached", "--set", &folder.set(), "--cuda-libdir"]);
+    info.args(["info", "--set", "device_costs=cached", "--set", &folder.set(), crate::support::libdir_option()]);
     let finished = finish(info.arg(Driver::find().folder)).assert_success();
     assert_eq!(finished.stderr, "", "no file is disbelieved");
     finished.stdout
@@ -188,7 +194,7 @@ fn explain_and_info_print_known_costs() {
     let explain = |options: &[&str]| {
         let mut command = cableway();
         command.args(["explain", "--src", "device", "--dst", "device", "--btl", "sm", "--size", "8"]);
-        command.args(["--set", &folder.set(), "--cuda-libdir"]).arg(Driver::find().folder);
+        command.args(["--set", &folder.set(), crate::support::libdir_option()]).arg(Driver::find().folder);
         finish(command.args(options)).assert_success().stdout
     };
     let cached = ["--set", "device_costs=cached"];

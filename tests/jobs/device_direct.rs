@@ -39,7 +39,7 @@ impl Machine {
         let sysfs = format!("btl_openib_gpudirect_sysfs={}", self.sysfs.display());
         let folder = self.driver.to_string_lossy().into_owned();
         let sets = ["btl=openib", &sysfs].into_iter().chain(sets.iter().copied());
-        ["--cuda-libdir".to_owned(), folder]
+        [crate::support::libdir_option().to_owned(), folder]
             .into_iter()
             .chain(sets.flat_map(|set| ["--set".to_owned(), set.to_owned()]))
             .collect()

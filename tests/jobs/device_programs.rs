@@ -34,7 +34,7 @@ fn each_rank_sees_one_device_alone() {
     let [program, role] = this("device_exchange");
     let script = r#"export CUDA_VISIBLE_DEVICES=$((CABLEWAY_JOB_RANK % 2)); exec "$0" "$1""#;
     for ranks in [2, 3] {
-        let options = ["--cuda-libdir", folder.to_str().expect("a folder"), "--set", "btl=sm"];
+        let options = [crate::support::libdir_option(), folder.to_str().expect("a folder"), "--set", "btl=sm"];
         let finished = finish(shell_job(ranks, &options, script).args([&program, &role])).assert_success();
         let direct = direct(&finished);
         assert!(direct > 0, "{ranks} ranks that see one device each map no memory of each other");
@@ -53,7 +53,7 @@ fn device_memory_used_up() {
 fn over_every_transport(role: &str, variables: &[(&str, &str)]) {
     let folder = Driver::find().folder;
     for btl in transports().iter().map(|btl| format!("btl={btl}")) {
-        let options = ["--cuda-libdir", folder.to_str().expect("a folder"), "--set", &btl];
+        let options = [crate::support::libdir_option(), folder.to_str().expect("a folder"), "--set", &btl];
         finish(role_job(2, &options, role).envs(variables.iter().copied())).assert_success();
     }
 }
@@ -68,7 +68,7 @@ fn device_count() -> Outcome {
 /// Returns the program's side of the driver, with the primary context of the rank's device current.
 fn program(world: &World) -> Result<App, Box<dyn Error>> {
     world.devices().initialise()?;
-    let folder = std::env::var_os(cableway::LIBDIR_VARIABLE).ok_or("the job names no driver")?;
+    let folder = std::env::var_os(sim_cuda::Vendor::tested().variable()).ok_or("the job names no driver")?;
     let app = App::load(Some(folder.as_ref())).ok_or("no driver")?;
     app.use_device((world.rank() % app.device_count()).try_into()?);
     Ok(app)

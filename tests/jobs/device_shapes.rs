@@ -21,7 +21,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 fn run(options: &[&str], variables: &[(&str, &str)]) -> Finished {
     let folder = Driver::find().folder;
-    let mut all = vec!["--cuda-libdir", folder.to_str().expect("a folder"), "--set", "btl=sm"];
+    let mut all = vec![crate::support::libdir_option(), folder.to_str().expect("a folder"), "--set", "btl=sm"];
     all.extend(options);
     let mut job = role_job(2, &all, "device_shapes");
     finish(job.envs(variables.iter().copied())).assert_success()
@@ -103,7 +103,7 @@ fn without_kernels() {
 
 fn killed_between_pieces() {
     let folder = Driver::find().folder;
-    let all = ["--cuda-libdir", folder.to_str().expect("a folder"), "--set", "btl=sm", "--keep-going"];
+    let all = [crate::support::libdir_option(), folder.to_str().expect("a folder"), "--set", "btl=sm", "--keep-going"];
     for variables in [&[][..], &[("CUDA_VISIBLE_DEVICES", "0")]] {
         let options = [&all[..], &PATIENTLY[..], &["--set", "device_scratch_size=64K"]].concat();
         let finished = finish(role_job(3, &options, "device_pieces_killed").envs(variables.iter().copied()));

@@ -17,6 +17,7 @@ mod huge;
 mod launcher;
 mod leaving;
 mod library;
+mod mixed;
 mod modex;
 mod ompi;
 mod pingpong;
@@ -40,6 +41,7 @@ fn main() -> std::process::ExitCode {
                 faults::ROLES,
                 forks::ROLES,
                 leaving::ROLES,
+                mixed::ROLES,
                 huge::ROLES,
             ]
             .concat(),
@@ -62,6 +64,7 @@ fn main() -> std::process::ExitCode {
         faults::TESTS,
         forks::TESTS,
         leaving::TESTS,
+        mixed::TESTS,
         huge::TESTS,
         pingpong::TESTS,
         ompi::TESTS,

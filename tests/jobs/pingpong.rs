@@ -156,7 +156,7 @@ fn wrong_jobs_are_refused() {
 }
 
 fn device_pingpong(driver: &Driver, arguments: &[&str]) -> Finished {
-    finish(cableway().arg("pingpong").args(arguments).arg("--cuda-libdir").arg(&driver.folder))
+    finish(cableway().arg("pingpong").args(arguments).arg(crate::support::libdir_option()).arg(&driver.folder))
 }
 
 /// Irregular blocks on either side or both. They are not staged once memory is mapped.
@@ -169,7 +169,8 @@ fn irregular_blocks_between_devices() {
             command.args(["pingpong", "--btl", "sm", "--src", "device", "--dst", "device", "--check"]);
             command.args(["--datatype", "indexed:8:500:3", "--datatype-of", side, "--sizes", "4000,100K,1M"]);
             command.args(["--set", &limit, "--set", "device_kernel_patience=20s", "--iterations", "8"]);
-            let finished = finish(command.env("CABLEWAY_LOG", "info").arg("--cuda-libdir").arg(&driver.folder));
+            let finished =
+                finish(command.env("CABLEWAY_LOG", "info").arg(crate::support::libdir_option()).arg(&driver.folder));
             let finished = finished.assert_success();
             let copies = finished.stderr.lines().filter_map(|line| {
                 let (before, _) = line.split_once(" copies by devices between the processes")?;
@@ -232,7 +233,9 @@ fn host_memory_beside_devices() {
     assert!(finished.stdout.contains(r#""beside_devices":true"#), "{finished:?}");
 
     let mut command = cableway();
-    command.args(["pingpong", "--beside-devices", "--sizes", "8", "--cuda-libdir"]).arg(std::env::temp_dir());
+    command
+        .args(["pingpong", "--beside-devices", "--sizes", "8", crate::support::libdir_option()])
+        .arg(std::env::temp_dir());
     let finished = finish(&mut command);
     assert_eq!(finished.code(), 1, "{finished:?}");
     assert!(finished.stderr.contains("cannot use device memory"), "{finished:?}");
@@ -251,7 +254,10 @@ fn mapped_device_memory() {
     {
         let mut command = cableway();
         command.args(["pingpong", "--btl", "sm", "--src", src, "--dst", dst, "--sizes", "4,8,12,16,24,100,1000,10000"]);
-        command.args(["--check", "--cuda-libdir", folder]).env("SIM_CUDA_DIRECT", way.0).env("SIM_CUDA_VERSION", way.1);
+        command
+            .args(["--check", crate::support::libdir_option(), folder])
+            .env("SIM_CUDA_DIRECT", way.0)
+            .env("SIM_CUDA_VERSION", way.1);
         finish(&mut command).assert_success();
     }
 }
@@ -266,7 +272,7 @@ fn stale_device_data_is_found() {
     }
     arguments.extend(["--set", "default_stream_order=none"]);
     let mut command = cableway();
-    command.arg("pingpong").args(&arguments).arg("--cuda-libdir").arg(&driver.folder);
+    command.arg("pingpong").args(&arguments).arg(crate::support::libdir_option()).arg(&driver.folder);
     // Later than any delay of a rank on a busy machine.
     let finished = finish(command.env("SIM_CUDA_DELAY_US", "5000"));
     assert_eq!(finished.code(), 1, "{finished:?}");

@@ -42,7 +42,8 @@ pub(crate) fn play(name: &str, roles: &[Role]) -> ExitCode {
 /// places it.
 pub(crate) fn cableway() -> Command {
     let mut command = Command::new(std::env::var_os("CABLEWAY_BIN").map_or_else(find_beside, PathBuf::from));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CABLEWAY_")) {
+    let ours = |name: &str| name.starts_with("CABLEWAY_") && name != "CABLEWAY_TEST_VENDOR";
+    for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
         command.env_remove(name);
     }
     // Nothing is measured or stored in a home folder, unless a test is about it.
@@ -220,6 +221,27 @@ pub(crate) fn long_sleep() -> String {
     format!("1999.{}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Returns the option that names the folder of the tested vendor's driver.
+pub(crate) fn libdir_option() -> &'static str {
+    match sim_cuda::Vendor::tested() {
+        sim_cuda::Vendor::Nvidia => "--cuda-libdir",
+        sim_cuda::Vendor::Amd => "--hip-libdir",
+    }
+}
+
+/// Returns the kinds of memory that Cableway allocates on devices of the tested vendor.
+pub(crate) fn kinds() -> Vec<cableway::BufferKind> {
+    match sim_cuda::Vendor::tested() {
+        sim_cuda::Vendor::Nvidia => cableway::BufferKind::ALL.to_vec(),
+        sim_cuda::Vendor::Amd => vec![
+            cableway::BufferKind::Device,
+            cableway::BufferKind::Pool,
+            cableway::BufferKind::Managed,
+            cableway::BufferKind::Pinned,
+        ],
+    }
+}
+
 /// The device driver that tests use.
 pub(crate) struct Driver {
     pub(crate) folder: PathBuf,
@@ -231,7 +253,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn find() -> Self {
         let folder = sim_cuda::library_folder().expect("a driver lies beside the tests or in CABLEWAY_CUDA_LIBDIR");
-        let info = finish(cableway().args(["info", "--format", "json", "--cuda-libdir"]).arg(&folder)).assert_success();
+        let info = finish(cableway().args(["info", "--format", "json", libdir_option()]).arg(&folder)).assert_success();
         let info: Value = serde_json::from_str(&info.stdout).expect("info prints an object");
         let simulated = info["driver"]["simulated"].as_bool().expect("the driver was found");
         let devices = info["devices"].as_array().map_or(0, Vec::len) as u64;

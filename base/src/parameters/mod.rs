@@ -86,7 +86,7 @@ fn suggestion(nearest: Option<&str>) -> String {
 pub const ENVIRONMENT_PREFIX: &str = "CABLEWAY_";
 
 /// Variables with the prefix that are not parameters: they control the launcher and the search for libraries.
-const OTHER_VARIABLES: [&str; 6] = ["CUDA_LIBDIR", "BIN", "LOG", "JOB", "SIM_CUDA", "TEST"];
+const OTHER_VARIABLES: [&str; 7] = ["CUDA_LIBDIR", "HIP_LIBDIR", "BIN", "LOG", "JOB", "SIM_CUDA", "TEST"];
 
 /// The variable that lets a process and the ranks that it starts set internal settings like parameters.
 pub const FOR_TESTS: &str = "CABLEWAY_TEST_INTERNAL";
@@ -194,7 +194,9 @@ mod tests {
     fn the_environment_overrides_defaults_and_errors_name_typos() {
         let set = |name: &str, value: &str| Parameters::from_variables([(name.to_owned(), value.to_owned())]);
         assert_eq!(set("CABLEWAY_BTL_SM_EAGER_LIMIT", "16K").unwrap().btl_sm_eager_limit, 16 << 10);
-        assert_eq!(set("CABLEWAY_CUDA_LIBDIR", "/x").unwrap().values(), Parameters::default().values());
+        for variable in ["CABLEWAY_CUDA_LIBDIR", "CABLEWAY_HIP_LIBDIR"] {
+            assert_eq!(set(variable, "/x").unwrap().values(), Parameters::default().values());
+        }
         let error = set("CABLEWAY_BTL_SM_EAGR_LIMIT", "16K").unwrap_err();
         assert!(error.to_string().contains("btl_sm_eager_limit"), "{error}");
         let error = set("CABLEWAY_BTL_SM_EAGER_LIMIT", "lots").unwrap_err();

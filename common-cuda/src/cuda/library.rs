@@ -167,7 +167,7 @@ mod tests {
     fn every_row_of_the_table_is_in_the_driver() {
         let discovery = crate::cuda::Cuda::search();
         let real = std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1");
-        let library = match sim_cuda::library_folder() {
+        let library = match sim_cuda::Vendor::Nvidia.folder() {
             Some(folder) if !real => folder.join(LIBRARY),
             _ => PathBuf::from(LIBRARY),
         };

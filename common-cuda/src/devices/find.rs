@@ -29,6 +29,14 @@ pub(super) fn in_folder(folder: Option<&Path>, parameters: &Parameters) -> Devic
     found(vendors.into_iter().flatten().collect(), parameters)
 }
 
+/// Finds the drivers of several folders, of one vendor each.
+pub(super) fn in_folders(folders: &[&Path], parameters: &Parameters) -> Devices {
+    let (hip, cuda): (Vec<&Path>, Vec<&Path>) = folders.iter().copied().partition(|folder| has_hip(folder));
+    let cuda = cuda.first().and_then(|folder| of_cuda(Some(folder), true));
+    let hip = hip.first().and_then(|folder| of_hip(Some(folder), true));
+    found([cuda, hip].into_iter().flatten().collect(), parameters)
+}
+
 fn has_hip(folder: &Path) -> bool {
     let is_hip = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"libamdhip64.so");
     std::fs::read_dir(folder).is_ok_and(|files| files.flatten().any(|file| is_hip(&file.file_name())))

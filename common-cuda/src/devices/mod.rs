@@ -84,6 +84,11 @@ impl Devices {
         find::in_folder(folder, parameters)
     }
 
+    /// As [`open_in`](Self::open_in), for several folders: one for each vendor.
+    pub fn open_in_all(folders: &[&Path], parameters: &Parameters) -> Self {
+        find::in_folders(folders, parameters)
+    }
+
     /// Creates the devices of the test vendor. Their memory is host memory that faults when the CPU accesses it.
     #[cfg(any(feature = "double", test))]
     pub fn double() -> Self {

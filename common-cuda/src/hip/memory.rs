@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use super::contexts::handle;
 use super::library::HipDriver;
+use super::mapping;
 use super::table::PointerAttributes;
 use crate::driver::{AMD_ALLOCATION, Allocated, Attributes, DmaBuf, Failure, FailureKind, Memory, Pool};
 use crate::location::{BufferKind, DeviceIndex, MemoryClass};
@@ -101,6 +102,23 @@ impl Memory for HipDriver {
     unsafe fn free(&self, address: u64) -> Result<(), Failure> {
         // SAFETY: the caller's promise.
         unsafe { self.hipFree(address) }
+    }
+
+    fn granularity(&self, device: DeviceIndex) -> Result<usize, Failure> {
+        mapping::granularity(self, device)
+    }
+
+    fn reserve(&self, len: usize) -> Result<u64, Failure> {
+        mapping::reserve(self, len)
+    }
+
+    fn map(&self, at: u64, len: usize, on: DeviceIndex, user: DeviceIndex) -> Result<(), Failure> {
+        mapping::map(self, at, len, on, user)
+    }
+
+    unsafe fn unmap(&self, address: u64, mapped: usize, reserved: usize) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { mapping::unmap(self, address, mapped, reserved) }
     }
 
     /// Memory of pools and of virtual memory management that is made to be shared by descriptor is not implemented.

@@ -19,6 +19,7 @@ mod devices;
 mod direct;
 mod kernels;
 mod library;
+mod mapping;
 mod memory;
 mod release;
 mod sharing;

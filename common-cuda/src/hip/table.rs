@@ -26,7 +26,24 @@ pub(super) struct PointerAttributes {
     pub(super) flags: c_uint,
 }
 
-const _: () = assert!(size_of::<PointerAttributes>() == 32);
+/// `hipMemAllocationProp`, with its location.
+#[repr(C)]
+pub(super) struct Properties {
+    pub(super) kind: c_int,
+    pub(super) handle_types: c_int,
+    pub(super) location: [c_int; 2],
+    pub(super) metadata: usize,
+    pub(super) flags: u64,
+}
+
+/// `hipMemAccessDesc`
+#[repr(C)]
+pub(super) struct Access {
+    pub(super) location: [c_int; 2],
+    pub(super) flags: c_int,
+}
+
+const _: () = assert!(size_of::<PointerAttributes>() == 32 && size_of::<Properties>() == 32);
 
 macro_rules! functions {
     ($( $name:ident ( $($argument:ident : $type:ty),* $(,)? ); )+) => {
@@ -161,4 +178,12 @@ functions! {
     hipHostFree(address: u64);
     hipMallocAsync(address: *mut u64, len: usize, stream: usize);
     hipFreeAsync(address: u64, stream: usize);
+    hipMemGetAllocationGranularity(granularity: *mut usize, properties: *const Properties, option: c_int);
+    hipMemCreate(handle: *mut usize, len: usize, properties: *const Properties, flags: u64);
+    hipMemRelease(handle: usize);
+    hipMemAddressReserve(address: *mut u64, len: usize, alignment: usize, at: u64, flags: u64);
+    hipMemAddressFree(address: u64, len: usize);
+    hipMemMap(address: u64, len: usize, offset: usize, handle: usize, flags: u64);
+    hipMemUnmap(address: u64, len: usize);
+    hipMemSetAccess(address: u64, len: usize, access: *const Access, count: usize);
 }

@@ -1,4 +1,5 @@
-//! The driver calls of a CUDA program that sends and receives.
+//! The driver calls of a program that sends and receives: CUDA's, or the ones of HIP that do the same. HIP's functions have
+//! the same parameters, except that it has no contexts.
 
 #![allow(dead_code, reason = "each test executable uses some of it")]
 #![allow(non_snake_case, reason = "the driver's own names")]
@@ -7,6 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::Path;
 
 use libloading::os::unix::Library;
+use sim_cuda::Vendor;
 
 /// A context, stream, event or graph handle; opaque, and passed from thread to thread.
 pub(crate) type Handle = usize;
@@ -20,10 +22,11 @@ pub(crate) const CAPTURE_THREAD_LOCAL: c_int = 1;
 pub(crate) const SYNC_MEMOPS: c_int = 6;
 
 macro_rules! functions {
-    ($( $name:ident = $symbol:literal ( $($argument:ident : $type:ty),* ); )+) => {
+    ($( $name:ident = $symbol:literal or $hip:literal ( $($argument:ident : $type:ty),* ); )+) => {
         /// The driver library, as the application has loaded it.
         pub(crate) struct App {
             $( $name: Option<unsafe extern "C" fn($($type),*) -> c_int>, )+
+            pub(crate) vendor: Vendor,
             counts: Option<unsafe extern "C" fn(*const c_char) -> i64>,
             attributes: Option<unsafe extern "C" fn() -> u64>,
             live_events: Option<unsafe extern "C" fn() -> u64>,
@@ -31,18 +34,21 @@ macro_rules! functions {
         }
 
         impl App {
-            fn fill(library: &Library) -> App {
+            fn fill(library: &Library, vendor: Vendor) -> App {
+                let amd = vendor == Vendor::Amd;
+                let choose = |cuda: &'static str, hip: &'static str| if amd { hip } else { cuda };
                 App {
+                    vendor,
                     // SAFETY: the exported names carry these signatures.
-                    $( $name: unsafe { library.get($symbol) }.ok().map(|symbol| *symbol), )+
+                    $( $name: unsafe { library.get(choose($symbol, $hip)) }.ok().map(|symbol| *symbol), )+
                     // SAFETY: as sim-cuda documents it.
-                    counts: unsafe { library.get("simCudaCallCount") }.ok().map(|symbol| *symbol),
+                    counts: unsafe { library.get(choose("simCudaCallCount", "simHipCallCount")) }.ok().map(|symbol| *symbol),
                     // SAFETY: as above.
-                    attributes: unsafe { library.get("simCudaAttributesAsked") }.ok().map(|symbol| *symbol),
+                    attributes: unsafe { library.get(choose("simCudaAttributesAsked", "simHipAttributesAsked")) }.ok().map(|symbol| *symbol),
                     // SAFETY: as above.
-                    live_events: unsafe { library.get("simCudaLiveEvents") }.ok().map(|symbol| *symbol),
+                    live_events: unsafe { library.get(choose("simCudaLiveEvents", "simHipLiveEvents")) }.ok().map(|symbol| *symbol),
                     // SAFETY: as above.
-                    live_streams: unsafe { library.get("simCudaLiveStreams") }.ok().map(|symbol| *symbol),
+                    live_streams: unsafe { library.get(choose("simCudaLiveStreams", "simHipLiveStreams")) }.ok().map(|symbol| *symbol),
                 }
             }
 
@@ -62,73 +68,76 @@ macro_rules! functions {
 }
 
 functions! {
-    cuInit = "cuInit"(flags: c_uint);
-    cuDeviceGetCount = "cuDeviceGetCount"(count: *mut c_int);
-    cuDevicePrimaryCtxGetState = "cuDevicePrimaryCtxGetState"(device: c_int, flags: *mut c_uint, active: *mut c_int);
-    cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain"(context: *mut Handle, device: c_int);
-    cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2"(device: c_int);
-    cuDevicePrimaryCtxReset = "cuDevicePrimaryCtxReset_v2"(device: c_int);
-    cuCtxCreate = "cuCtxCreate_v2"(context: *mut Handle, flags: c_uint, device: c_int);
-    cuCtxDestroy = "cuCtxDestroy_v2"(context: Handle);
-    cuCtxSetCurrent = "cuCtxSetCurrent"(context: Handle);
-    cuCtxGetCurrent = "cuCtxGetCurrent"(context: *mut Handle);
-    cuCtxPushCurrent = "cuCtxPushCurrent_v2"(context: Handle);
-    cuCtxPopCurrent = "cuCtxPopCurrent_v2"(context: *mut Handle);
-    cuCtxGetId = "cuCtxGetId"(context: Handle, id: *mut u64);
-    cuCtxSynchronize = "cuCtxSynchronize"();
-    cuPointerSetAttribute = "cuPointerSetAttribute"(value: *const c_void, attribute: c_int, address: u64);
-    cuMemGetAddressRange = "cuMemGetAddressRange_v2"(base: *mut u64, len: *mut usize, address: u64);
-    cuMemCreate = "cuMemCreate"(handle: *mut u64, len: usize, properties: *const u64, flags: u64);
-    cuMemRelease = "cuMemRelease"(handle: u64);
-    cuMemAddressReserve = "cuMemAddressReserve"(address: *mut u64, len: usize, align: usize, at: u64, flags: u64);
-    cuMemAddressFree = "cuMemAddressFree"(address: u64, len: usize);
-    cuMemMap = "cuMemMap"(address: u64, len: usize, offset: usize, handle: u64, flags: u64);
-    cuMemUnmap = "cuMemUnmap"(address: u64, len: usize);
-    cuMemSetAccess = "cuMemSetAccess"(address: u64, len: usize, access: *const u32, count: usize);
-    cuMemPoolCreate = "cuMemPoolCreate"(pool: *mut Handle, properties: *const u64);
-    cuMemPoolDestroy = "cuMemPoolDestroy"(pool: Handle);
-    cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync"(address: *mut u64, len: usize, pool: Handle, stream: Handle);
-    cuMemFreeAsync = "cuMemFreeAsync"(address: u64, stream: Handle);
-    cuMemAlloc = "cuMemAlloc_v2"(address: *mut u64, len: usize);
-    cuMemFree = "cuMemFree_v2"(address: u64);
-    cuMemcpyHtoD = "cuMemcpyHtoD_v2"(destination: u64, source: *const c_void, len: usize);
-    cuMemcpyHtoD_ptds = "cuMemcpyHtoD_v2_ptds"(destination: u64, source: *const c_void, len: usize);
-    cuMemcpyDtoH = "cuMemcpyDtoH_v2"(destination: *mut c_void, source: u64, len: usize);
-    cuMemcpyAsync = "cuMemcpyAsync"(destination: u64, source: u64, len: usize, stream: Handle);
-    cuMemsetD8 = "cuMemsetD8_v2"(destination: u64, value: u8, len: usize);
-    cuMemsetD8Async = "cuMemsetD8Async"(destination: u64, value: u8, len: usize, stream: Handle);
-    cuMemHostAlloc = "cuMemHostAlloc"(address: *mut *mut c_void, len: usize, flags: c_uint);
-    cuMemFreeHost = "cuMemFreeHost"(address: *mut c_void);
-    cuMemHostRegister = "cuMemHostRegister_v2"(address: *mut c_void, len: usize, flags: c_uint);
-    cuMemHostUnregister = "cuMemHostUnregister"(address: *mut c_void);
-    cuStreamCreate = "cuStreamCreate"(stream: *mut Handle, flags: c_uint);
-    cuStreamDestroy = "cuStreamDestroy_v2"(stream: Handle);
-    cuStreamQuery = "cuStreamQuery"(stream: Handle);
-    cuStreamSynchronize = "cuStreamSynchronize"(stream: Handle);
-    cuStreamWaitEvent = "cuStreamWaitEvent"(stream: Handle, event: Handle, flags: c_uint);
-    cuStreamWaitValue32 = "cuStreamWaitValue32_v2"(stream: Handle, address: u64, value: u32, flags: c_uint);
-    cuStreamIsCapturing = "cuStreamIsCapturing"(stream: Handle, status: *mut c_int);
-    cuStreamBeginCapture = "cuStreamBeginCapture_v2"(stream: Handle, mode: c_int);
-    cuStreamEndCapture = "cuStreamEndCapture"(stream: Handle, graph: *mut Handle);
-    cuGraphDestroy = "cuGraphDestroy"(graph: Handle);
-    cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
-    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess"(context: Handle, flags: c_uint);
-    cuModuleLoadData = "cuModuleLoadData"(module: *mut Handle, image: *const c_char);
-    cuModuleGetFunction = "cuModuleGetFunction"(function: *mut Handle, module: Handle, name: *const c_char);
-    cuLaunchKernel = "cuLaunchKernel"(function: Handle, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, shared: c_uint, stream: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void);
-    cuEventCreate = "cuEventCreate"(event: *mut Handle, flags: c_uint);
-    cuEventRecord = "cuEventRecord"(event: Handle, stream: Handle);
-    cuEventQuery = "cuEventQuery"(event: Handle);
-    cuEventDestroy = "cuEventDestroy_v2"(event: Handle);
+    cuInit = "cuInit" or "hipInit"(flags: c_uint);
+    hipSetDevice = "" or "hipSetDevice"(device: c_int);
+    hipStreamWaitValue32 = "" or "hipStreamWaitValue32"(stream: Handle, address: u64, value: u32, flags: c_uint, mask: u32);
+    cuDeviceGetCount = "cuDeviceGetCount" or "hipGetDeviceCount"(count: *mut c_int);
+    cuDevicePrimaryCtxGetState = "cuDevicePrimaryCtxGetState" or "hipDevicePrimaryCtxGetState"(device: c_int, flags: *mut c_uint, active: *mut c_int);
+    cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" or ""(context: *mut Handle, device: c_int);
+    cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2" or ""(device: c_int);
+    cuDevicePrimaryCtxReset = "cuDevicePrimaryCtxReset_v2" or ""(device: c_int);
+    cuCtxCreate = "cuCtxCreate_v2" or ""(context: *mut Handle, flags: c_uint, device: c_int);
+    cuCtxDestroy = "cuCtxDestroy_v2" or ""(context: Handle);
+    cuCtxSetCurrent = "cuCtxSetCurrent" or ""(context: Handle);
+    cuCtxGetCurrent = "cuCtxGetCurrent" or ""(context: *mut Handle);
+    cuCtxPushCurrent = "cuCtxPushCurrent_v2" or ""(context: Handle);
+    cuCtxPopCurrent = "cuCtxPopCurrent_v2" or ""(context: *mut Handle);
+    cuCtxGetId = "cuCtxGetId" or ""(context: Handle, id: *mut u64);
+    cuCtxSynchronize = "cuCtxSynchronize" or "hipDeviceSynchronize"();
+    cuPointerSetAttribute = "cuPointerSetAttribute" or ""(value: *const c_void, attribute: c_int, address: u64);
+    cuMemGetAddressRange = "cuMemGetAddressRange_v2" or "hipMemGetAddressRange"(base: *mut u64, len: *mut usize, address: u64);
+    cuMemCreate = "cuMemCreate" or ""(handle: *mut u64, len: usize, properties: *const u64, flags: u64);
+    cuMemRelease = "cuMemRelease" or ""(handle: u64);
+    cuMemAddressReserve = "cuMemAddressReserve" or ""(address: *mut u64, len: usize, align: usize, at: u64, flags: u64);
+    cuMemAddressFree = "cuMemAddressFree" or ""(address: u64, len: usize);
+    cuMemMap = "cuMemMap" or ""(address: u64, len: usize, offset: usize, handle: u64, flags: u64);
+    cuMemUnmap = "cuMemUnmap" or ""(address: u64, len: usize);
+    cuMemSetAccess = "cuMemSetAccess" or ""(address: u64, len: usize, access: *const u32, count: usize);
+    cuMemPoolCreate = "cuMemPoolCreate" or ""(pool: *mut Handle, properties: *const u64);
+    cuMemPoolDestroy = "cuMemPoolDestroy" or ""(pool: Handle);
+    cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync" or ""(address: *mut u64, len: usize, pool: Handle, stream: Handle);
+    cuMemFreeAsync = "cuMemFreeAsync" or "hipFreeAsync"(address: u64, stream: Handle);
+    cuMemAlloc = "cuMemAlloc_v2" or "hipMalloc"(address: *mut u64, len: usize);
+    cuMemFree = "cuMemFree_v2" or "hipFree"(address: u64);
+    cuMemcpyHtoD = "cuMemcpyHtoD_v2" or "hipMemcpyHtoD"(destination: u64, source: *const c_void, len: usize);
+    cuMemcpyHtoD_ptds = "cuMemcpyHtoD_v2_ptds" or ""(destination: u64, source: *const c_void, len: usize);
+    cuMemcpyDtoH = "cuMemcpyDtoH_v2" or "hipMemcpyDtoH"(destination: *mut c_void, source: u64, len: usize);
+    cuMemcpyAsync = "cuMemcpyAsync" or "hipMemcpyDtoDAsync"(destination: u64, source: u64, len: usize, stream: Handle);
+    cuMemsetD8 = "cuMemsetD8_v2" or "hipMemsetD8"(destination: u64, value: u8, len: usize);
+    cuMemsetD8Async = "cuMemsetD8Async" or "hipMemsetD8Async"(destination: u64, value: u8, len: usize, stream: Handle);
+    cuMemHostAlloc = "cuMemHostAlloc" or "hipHostMalloc"(address: *mut *mut c_void, len: usize, flags: c_uint);
+    cuMemFreeHost = "cuMemFreeHost" or "hipHostFree"(address: *mut c_void);
+    cuMemHostRegister = "cuMemHostRegister_v2" or "hipHostRegister"(address: *mut c_void, len: usize, flags: c_uint);
+    cuMemHostUnregister = "cuMemHostUnregister" or "hipHostUnregister"(address: *mut c_void);
+    cuStreamCreate = "cuStreamCreate" or "hipStreamCreateWithFlags"(stream: *mut Handle, flags: c_uint);
+    cuStreamDestroy = "cuStreamDestroy_v2" or "hipStreamDestroy"(stream: Handle);
+    cuStreamQuery = "cuStreamQuery" or "hipStreamQuery"(stream: Handle);
+    cuStreamSynchronize = "cuStreamSynchronize" or "hipStreamSynchronize"(stream: Handle);
+    cuStreamWaitEvent = "cuStreamWaitEvent" or "hipStreamWaitEvent"(stream: Handle, event: Handle, flags: c_uint);
+    cuStreamWaitValue32 = "cuStreamWaitValue32_v2" or ""(stream: Handle, address: u64, value: u32, flags: c_uint);
+    cuStreamIsCapturing = "cuStreamIsCapturing" or "hipStreamIsCapturing"(stream: Handle, status: *mut c_int);
+    cuStreamBeginCapture = "cuStreamBeginCapture_v2" or "hipStreamBeginCapture"(stream: Handle, mode: c_int);
+    cuStreamEndCapture = "cuStreamEndCapture" or "hipStreamEndCapture"(stream: Handle, graph: *mut Handle);
+    cuGraphDestroy = "cuGraphDestroy" or "hipGraphDestroy"(graph: Handle);
+    cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode" or "hipThreadExchangeStreamCaptureMode"(mode: *mut c_int);
+    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" or ""(context: Handle, flags: c_uint);
+    cuModuleLoadData = "cuModuleLoadData" or ""(module: *mut Handle, image: *const c_char);
+    cuModuleGetFunction = "cuModuleGetFunction" or ""(function: *mut Handle, module: Handle, name: *const c_char);
+    cuLaunchKernel = "cuLaunchKernel" or ""(function: Handle, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, shared: c_uint, stream: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void);
+    cuEventCreate = "cuEventCreate" or "hipEventCreateWithFlags"(event: *mut Handle, flags: c_uint);
+    cuEventRecord = "cuEventRecord" or "hipEventRecord"(event: Handle, stream: Handle);
+    cuEventQuery = "cuEventQuery" or "hipEventQuery"(event: Handle);
+    cuEventDestroy = "cuEventDestroy_v2" or "hipEventDestroy"(event: Handle);
 }
 
 impl App {
     /// Loads the driver: from a folder, or by the loader's search.
     pub(crate) fn load(folder: Option<&Path>) -> Option<App> {
-        let name = folder.map_or_else(|| "libcuda.so.1".into(), |folder| folder.join("libcuda.so.1"));
+        let vendor = Vendor::tested();
+        let name = folder.map_or_else(|| vendor.library().into(), |folder| folder.join(vendor.library()));
         // SAFETY: a driver library, or the double of one.
         let library = unsafe { Library::new(name) }.ok()?;
-        let app = App::fill(&library);
+        let app = App::fill(&library, vendor);
         std::mem::forget(library);
         Some(app)
     }
@@ -174,6 +183,12 @@ impl App {
 
     /// Makes a device's primary context current, like the first call of a CUDA program.
     pub(crate) fn use_device(&self, device: c_int) -> Handle {
+        if self.vendor == Vendor::Amd {
+            self.hipSetDevice(device).unwrap();
+            let stream = self.stream(BLOCKING_STREAM);
+            self.cuStreamDestroy(stream).unwrap();
+            return 0;
+        }
         let mut context = 0;
         self.cuDevicePrimaryCtxRetain(&raw mut context, device).unwrap();
         self.cuCtxSetCurrent(context).unwrap();
@@ -203,6 +218,15 @@ impl App {
         let mut stream = 0;
         self.cuStreamCreate(&raw mut stream, flags).unwrap();
         stream
+    }
+
+    /// Makes a stream wait until a word has a value.
+    pub(crate) fn wait_value(&self, stream: Handle, address: u64, value: u32, flags: c_uint) {
+        match self.vendor {
+            Vendor::Nvidia => self.cuStreamWaitValue32(stream, address, value, flags),
+            Vendor::Amd => self.hipStreamWaitValue32(stream, address, value, flags, u32::MAX),
+        }
+        .unwrap();
     }
 
     pub(crate) fn event(&self) -> Handle {

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use cableway_base::Parameters;
-use cableway_common_cuda::Devices;
+use cableway_common_cuda::{BufferKind, Devices};
 
 pub(crate) use app::App;
 pub(crate) use sim_cuda::tested_folder as folder;
@@ -80,6 +80,14 @@ pub(crate) fn isolated_each(test: &str, cases: &[&[(&str, &str)]], body: impl Fn
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
+    }
+}
+
+/// Returns the kinds of memory that Cableway allocates on devices of the tested vendor.
+pub(crate) fn kinds() -> Vec<BufferKind> {
+    match sim_cuda::Vendor::tested() {
+        sim_cuda::Vendor::Nvidia => BufferKind::ALL.to_vec(),
+        sim_cuda::Vendor::Amd => vec![BufferKind::Device, BufferKind::Pool, BufferKind::Managed, BufferKind::Pinned],
     }
 }
 

@@ -36,11 +36,14 @@ impl Driver {
         }
         let devices = Devices::open_in(folder.as_deref(), &parameters);
         devices.initialise().expect("the driver has devices");
-        let path = folder.map_or("libcuda.so.1".into(), |folder| folder.join("libcuda.so.1"));
+        let library = sim_cuda::Vendor::tested().library();
+        let path = folder.map_or(library.into(), |folder| folder.join(library));
         // SAFETY: the driver, which the process has loaded already.
         let library = unsafe { Library::new(path) }.expect("the driver is loaded");
         // SAFETY: the simulated driver exports it with this signature; a real one does not.
-        let count = unsafe { library.get("simCudaCallCount") }.ok().map(|symbol| *symbol);
+        let count = unsafe { library.get("simCudaCallCount").or_else(|_| library.get("simHipCallCount")) }
+            .ok()
+            .map(|symbol| *symbol);
         // The function must stay loaded for every test.
         std::mem::forget(library);
         Driver { devices, count, _alone: alone }

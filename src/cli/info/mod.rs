@@ -52,9 +52,9 @@ impl Info {
         if let Some(name) = &self.name {
             return print(&parameters::explanation(&parameters, name).map_err(Failure::usage)?);
         }
-        let devices = match self.parameters.cuda_libdir() {
-            Some(folder) => Devices::open_in(Some(folder), &parameters),
-            None => Devices::open(&parameters),
+        let devices = match &self.parameters.libdirs()[..] {
+            [] => Devices::open(&parameters),
+            folders => Devices::open_in_all(folders, &parameters),
         };
         let mut sections = machine::sections();
         sections.extend(machine::device_sections(&devices));

@@ -61,7 +61,8 @@ fn with_every_driver(role: &str, sets: &[&str]) {
     let sets: Vec<String> = sets.iter().flat_map(|set| ["--set", set]).map(str::to_owned).collect();
     for btl in transports() {
         for ranks in 1..=4 {
-            let all = [over(&btl), sets.clone(), vec!["--cuda-libdir".to_owned(), driver.clone()]].concat();
+            let all =
+                [over(&btl), sets.clone(), vec![crate::support::libdir_option().to_owned(), driver.clone()]].concat();
             finish(&mut role_job(ranks, &options(&all), role)).assert_success();
         }
     }

@@ -23,7 +23,7 @@ pub(crate) const ROLES: &[Role] = programs::ROLES;
 /// Runs a role over shared memory with the driver. Every rank gets the variables.
 pub(crate) fn run(ranks: u32, options: &[&str], variables: &[(&str, &str)], role: &str) -> Finished {
     let folder = Driver::find().folder;
-    let mut all = vec!["--cuda-libdir", folder.to_str().expect("a folder"), "--set", "btl=sm"];
+    let mut all = vec![crate::support::libdir_option(), folder.to_str().expect("a folder"), "--set", "btl=sm"];
     all.extend(options);
     let mut job = role_job(ranks, &all, role);
     finish(job.envs(variables.iter().copied()))
@@ -176,7 +176,10 @@ fn refusals() {
         let mut command = cableway();
         command
             .args(["pingpong", "--btl", "sm", "--src", "device", "--dst", "device", "--check", "--sizes", "8,70000"]);
-        command.args(["--iterations", "5", "--cuda-libdir"]).arg(Driver::find().folder).env("SIM_CUDA_FAIL", fault);
+        command
+            .args(["--iterations", "5", crate::support::libdir_option()])
+            .arg(Driver::find().folder)
+            .env("SIM_CUDA_FAIL", fault);
         let finished = finish(&mut command).assert_success();
         assert_eq!(finished.stderr.matches("through the host, ").count(), 2, "{finished:#?}");
     }
@@ -201,7 +204,7 @@ fn shared_calls() {
     let mut command = cableway();
     command.args(["pingpong", "--btl", "sm", "--src", "device", "--dst", "device", "--test", "message-rate"]);
     command.args(["--sizes", "8", "--window", "64", "--iterations", "100", "--set", "device_kernel_patience=10s"]);
-    command.arg("--cuda-libdir").arg(Driver::find().folder).env("SIM_CUDA_STATS", &stats);
+    command.arg(crate::support::libdir_option()).arg(Driver::find().folder).env("SIM_CUDA_STATS", &stats);
     finish(&mut command).assert_success();
     let (folder, prefix) = (file.parent().expect("a folder"), file.file_name().expect("a name").to_string_lossy());
     let entries = std::fs::read_dir(folder).expect("the folder is there").filter_map(Result::ok);

@@ -68,6 +68,7 @@ pub(crate) struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
     /// For a value of our own, which outlives the use.
+    #[cfg(sim_hip)]
     pub(crate) fn new(value: &T) -> In<T> {
         In(value)
     }
@@ -92,6 +93,7 @@ pub(crate) struct List<T>(*const T);
 
 impl<T: Copy> List<T> {
     /// For values whose number the first of them tell.
+    #[cfg(sim_hip)]
     pub(crate) fn of(first: &In<T>) -> List<T> {
         List(first.0)
     }

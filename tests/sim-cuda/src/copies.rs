@@ -290,6 +290,7 @@ const MAX_PITCH: usize = i32::MAX as usize;
 
 impl Memcpy2d {
     /// Rows at any addresses: each side with its pitch.
+    #[cfg(sim_hip)]
     pub(crate) fn of_rows(dst: (Address, usize), src: (Address, usize), width: usize, height: usize) -> Memcpy2d {
         let kind = CUmemorytype::CU_MEMORYTYPE_UNIFIED as c_uint;
         Memcpy2d {

@@ -224,6 +224,7 @@ fn load(image: &Text) -> Outcome<Module> {
 }
 
 /// Adds a module with entries of these names to the current context.
+#[cfg(sim_hip)]
 pub(crate) fn insert_module(names: Vec<String>) -> Outcome<usize> {
     let context = current()?;
     capture::unsafe_call()?;

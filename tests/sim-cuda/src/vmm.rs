@@ -53,7 +53,7 @@ impl Physicals {
 /// `CUmemAllocationProp`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Properties {
+pub(crate) struct Properties {
     kind: c_int,
     handle_types: c_int,
     location: Location,

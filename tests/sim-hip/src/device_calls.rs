@@ -142,7 +142,7 @@ extern "C" fn hipPeekAtLastError() -> c_int {
     peek_error()
 }
 
-/// The names are CUDA's, with HIP's beginning.
+/// The names are CUDA's.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the library's own name")]
 extern "C" fn hipGetErrorName(code: c_int) -> *const c_char {

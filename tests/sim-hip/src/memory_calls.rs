@@ -2,15 +2,16 @@
 
 use std::ffi::{c_int, c_uint};
 
-use crate::abi::{Address, In, Out};
+use crate::abi::{Address, In, List, Out};
 use crate::copies::{self, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
 use crate::current::{self, begin};
 use crate::entry::{hip_api, through};
 use crate::error::{Error, Outcome};
 use crate::ipc::{self, cuIpcGetMemHandle, cuIpcOpenMemHandle_v2};
 use crate::release;
+use crate::sharing::AccessOf;
 use crate::space::{Kind, Range, SPACE};
-use crate::{fills, host, memory, pool_calls};
+use crate::{fills, host, memory, pool_calls, vmm};
 
 /// `hipPointerAttribute_t`
 #[derive(Clone, Copy)]
@@ -109,6 +110,38 @@ hip_api! {
 
     fn hipFreeAsync(address: Address, stream: usize) {
         through!(pool_calls::cuMemFreeAsync, address, stream)
+    }
+
+    fn hipMemGetAllocationGranularity(granularity: Out<usize>, properties: In<vmm::Properties>, option: c_int) {
+        through!(vmm::cuMemGetAllocationGranularity, granularity, properties, option)
+    }
+
+    fn hipMemCreate(handle: Out<usize>, len: usize, properties: In<vmm::Properties>, flags: u64) {
+        through!(vmm::cuMemCreate, handle, len, properties, flags)
+    }
+
+    fn hipMemRelease(handle: usize) {
+        through!(vmm::cuMemRelease, handle)
+    }
+
+    fn hipMemAddressReserve(address: Out<Address>, len: usize, align: usize, at: Address, flags: u64) {
+        through!(vmm::cuMemAddressReserve, address, len, align, at, flags)
+    }
+
+    fn hipMemAddressFree(address: Address, len: usize) {
+        through!(vmm::cuMemAddressFree, address, len)
+    }
+
+    fn hipMemMap(address: Address, len: usize, offset: usize, handle: usize, flags: u64) {
+        through!(vmm::cuMemMap, address, len, offset, handle, flags)
+    }
+
+    fn hipMemUnmap(address: Address, len: usize) {
+        through!(vmm::cuMemUnmap, address, len)
+    }
+
+    fn hipMemSetAccess(address: Address, len: usize, access: List<AccessOf>, count: usize) {
+        through!(vmm::cuMemSetAccess, address, len, access, count)
     }
 
     fn hipHostRegister(address: Address, len: usize, flags: c_uint) {
