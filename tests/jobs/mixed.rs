@@ -60,7 +60,7 @@ fn of_vendor(world: &World, vendor: Vendor) -> Result<Vec<DeviceIndex>, Box<dyn 
 
 /// Two ranks of each vendor.
 fn own_device(world: &World) -> Result<DeviceIndex, Box<dyn Error>> {
-    let vendor = if world.rank() % 2 == 0 { Vendor::Nvidia } else { Vendor::Amd };
+    let vendor = if world.rank().is_multiple_of(2) { Vendor::Nvidia } else { Vendor::Amd };
     let found = of_vendor(world, vendor)?;
     Ok(found[world.rank() as usize / 2 % found.len()])
 }
