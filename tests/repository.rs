@@ -72,7 +72,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cableway-compare", &[]),
     // The simulated driver must not share code with what it tests.
     ("sim-cuda", &[]),
-    ("test-nodes", &["cableway-base", "cableway-common-cuda", "cableway-btl", "sim-cuda"]),
+    ("sim-hip", &[]),
+    ("test-nodes", &["cableway-base", "cableway-common-cuda", "cableway-btl", "sim-cuda", "sim-hip"]),
 ];
 
 /// Crates in layers, the lowest first, by their root files. A file uses only files of its own and of lower layers.
@@ -81,6 +82,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "common-cuda/src/lib.rs",
         &[
             &[
+                "code_objects.rs",
                 "copy.rs",
                 "costs",
                 "direct.rs",
@@ -98,7 +100,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             ],
             // The seam, and the vendors below it.
             &["driver"],
-            &["cuda", "double", "double.rs"],
+            &["cuda", "hip", "double", "double.rs"],
             &["context"],
             &["order.rs"],
             &["memory"],

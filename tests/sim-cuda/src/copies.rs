@@ -59,12 +59,8 @@ impl End {
     }
 
     fn is_writable_by(&self, device: c_int) -> Outcome<bool> {
-        match self {
-            End::Known(extents) => {
-                extents.iter().try_fold(true, |all, extent| Ok(all && extent.range.is_writable_by(device)?))
-            }
-            End::Pageable(_) => Ok(true),
-        }
+        let End::Known(extents) = self else { return Ok(true) };
+        extents.iter().try_fold(true, |all, extent| Ok(all && extent.range.is_writable_by(device)?))
     }
 
     fn is_pageable(&self) -> bool {
