@@ -10,7 +10,7 @@ use cableway_btl::{Access, Error, Flags, Region, Remote, Token};
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Order};
 use common::{Pair, has_device, pair_with, pattern, region, send, transfer, until};
 use libloading::os::unix::Library;
-use test_nodes::{devices, isolated};
+use test_nodes::{devices, devices_with, isolated};
 
 const ABLE: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT).union(Flags::DEVICE_DIRECT);
 const PEER_MEMORY: &[(&str, &str)] = &[("SIM_CUDA_DIRECT", "peer_memory")];
@@ -142,7 +142,9 @@ fn a_new_allocation_is_registered_again() {
         return;
     }
     isolated("a_new_allocation_is_registered_again", PEER_MEMORY, || {
-        let (devices, sysfs) = (devices(), Sysfs::new(true));
+        // Only registrations set the attribute that is counted, if messages ask for the order each time.
+        let devices = devices_with(&["device_costs=default", "default_stream_order=legacy"]);
+        let sysfs = Sysfs::new(true);
         for cache in ["1G", "100K", "0"] {
             let set = format!("btl_openib_registration_cache={cache}");
             let Pair { a, b, mut to_b, mut to_a } = sysfs.pair(&devices, &[&set]);
