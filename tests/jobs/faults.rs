@@ -40,7 +40,7 @@ pub(crate) fn kill_myself() -> Outcome {
 }
 
 /// Checks that `operation` soon fails with an error about rank 1.
-fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
+pub(crate) fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
     let start = Instant::now();
     let error = operation().err().ok_or_else(|| format!("{what} worked with a dead peer"))?;
     if start.elapsed() > SOON {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cableway::{Communicator, EngineError, ErrorKind, ReduceOperation, World};
 
 use super::{Outcome, expect};
-use crate::faults::{kill_myself, others_go_on, survived};
+use crate::faults::{fails_soon, kill_myself, others_go_on, survived};
 use crate::support::SOON;
 
 const LARGE: usize = 1 << 17;
@@ -30,8 +30,13 @@ pub(super) fn dies(within: bool) -> Outcome {
     let world = World::init()?;
     let copies: Vec<_> = NEEDED.iter().map(|_| world.communicator().dup()).collect::<Result<_, _>>()?;
     // Connect all ranks, and test that all is well.
-    world.communicator().allreduce_in_place(&mut vec![1_u64; LARGE], ReduceOperation::Sum)?;
+    let everyone = world.communicator();
+    everyone.allreduce_in_place(&mut vec![1_u64; LARGE], ReduceOperation::Sum)?;
     if world.rank() == 1 {
+        // What the others still receive would be lost with this rank.
+        for other in [0, 2] {
+            everyone.recv(&mut [0_u8; 1], other, 0)?;
+        }
         if within {
             let mut values = vec![1_u64; LARGE];
             return copies[0].scope(|scope| {
@@ -43,21 +48,24 @@ pub(super) fn dies(within: bool) -> Outcome {
         std::thread::sleep(Duration::from_millis(200));
         return kill_myself();
     }
-    for (index, ((name, operation), on)) in NEEDED.iter().zip(&copies).enumerate() {
+    everyone.send(&[0_u8], 1, 0)?;
+    let mut knows = false;
+    for ((name, operation), on) in NEEDED.iter().zip(&copies) {
         let start = Instant::now();
         let result = operation(on);
         if start.elapsed() > SOON {
             return Err(format!("{name} took {:?}", start.elapsed()).into());
         }
         let Err(error) = result else { return Err(format!("{name} worked without rank 1").into()) };
-        // The first one may be told by a rank that gave up.
-        let dead = matches!(error.engine_error(), Some(EngineError::PeerFailed { peer: 1, .. }));
-        let told = index == 0 && matches!(error.kind(), ErrorKind::Collective { .. });
-        if !dead && !told {
+        // Until this rank detects the death, the other one may end operations here: it gives up those that it begins.
+        let told = !knows && matches!(error.kind(), ErrorKind::Collective { .. });
+        knows = matches!(error.engine_error(), Some(EngineError::PeerFailed { peer: 1, .. }));
+        if !knows && !told {
             return Err(format!("{name}: {error}").into());
         }
     }
-    others_go_on(world.communicator())?;
+    fails_soon("receive", || everyone.recv(&mut [0_u8; 1], 1, 0).map(drop))?;
+    others_go_on(everyone)?;
     survived()
 }
 
