@@ -154,7 +154,12 @@ fn walk(command: &mut Command, folder: &str, rows: &[String]) -> Walked {
 
 /// Rows that are not in the table.
 const READ_PAST_THE_END: &str = "MPI_File_read_at:short";
-const CUDA_SUPPORT: &str = "MPIX_Query_cuda_support";
+const SUPPORT: [&str; 2] = ["MPIX_Query_cuda_support", "MPIX_Query_rocm_support"];
+
+/// The rows that ask whether device memory may be passed. Open MPI has the second one since 5.0.
+fn queries() -> &'static [&'static str] {
+    if support::major_version() >= 5 { &SUPPORT } else { &SUPPORT[..1] }
+}
 
 /// Lists the calls of the table that did not run.
 fn idle<'t>(table: &'t [Call], rows: &BTreeSet<String>) -> Vec<&'t str> {
@@ -168,7 +173,7 @@ fn every_row_works(ranks: u32) {
     let table = table();
     let idle = idle(&table, &rows);
     assert!(idle.is_empty(), "in the table, but not run: {idle:?}");
-    for further in [READ_PAST_THE_END, CUDA_SUPPORT] {
+    for &further in queries().iter().chain([&READ_PAST_THE_END]) {
         assert!(rows.contains(further), "{further} did not run");
     }
 }
@@ -178,10 +183,10 @@ fn intercepted_rows_work(command: &mut Command, folder: &str, only: &[&str]) {
     let mut table: Vec<Call> = table().into_iter().filter(Call::is_intercepted).collect();
     table.retain(|call| only.is_empty() || only.contains(&call.name));
     let mut names: Vec<String> = table.iter().map(|call| call.name.to_owned()).collect();
-    names.push(CUDA_SUPPORT.to_owned());
+    names.extend(queries().iter().map(|&name| name.to_owned()));
     let rows = walk(command, folder, &names).passed;
     let idle = idle(&table, &rows);
-    assert!(idle.is_empty() && rows.contains(CUDA_SUPPORT), "not run: {idle:?}");
+    assert!(idle.is_empty() && queries().iter().all(|&name| rows.contains(name)), "not run: {idle:?}");
 }
 
 /// A process without `mpirun`, in which nothing can be preloaded.

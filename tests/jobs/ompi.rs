@@ -157,7 +157,8 @@ fn uninstall_removes_exactly_a_users_installation() {
         assert!(finished.stdout.contains(selected), "{finished:?}");
         assert_eq!(settings.contains("opal_mca_base_component_path"), version.starts_with('5'), "{settings}");
         assert!(!settings.contains("LD_PRELOAD"), "{settings}");
-        assert!(text(&own.join("cableway/include/mpi-ext.h")).contains("MPIX_CUDA_AWARE_SUPPORT 1"));
+        let header = text(&own.join("cableway/include/mpi-ext.h"));
+        assert!(header.contains("MPIX_CUDA_AWARE_SUPPORT 1") && header.contains("MPIX_ROCM_AWARE_SUPPORT 1"));
 
         let finished = machine.ompi(&["uninstall"]).assert_success();
         assert!(finished.stdout.contains("removed"), "{finished:?}");

@@ -1,4 +1,5 @@
-//! Packing, `MPI_Sendrecv_replace`, `MPI_Buffer_attach` and `MPIX_Query_cuda_support`.
+//! Packing, `MPI_Sendrecv_replace`, `MPI_Buffer_attach`, `MPIX_Query_cuda_support` and
+//! `MPIX_Query_rocm_support`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -114,13 +115,26 @@ interpose! {
     }
 }
 
-/// Answers 1 if device buffers may be handed to MPI, else 0.
-#[allow(non_snake_case)] // the name is Open MPI's
-pub extern "C" fn MPIX_Query_cuda_support() -> c_int {
-    c_int::from(staging::attached())
+/// Defines the queries by which a program asks whether MPI takes device buffers of a vendor. The component takes those of
+/// every vendor, as soon as its driver is loaded.
+macro_rules! queries {
+    ($($name:ident: $symbol:literal as $call:ident),+ $(,)?) => {
+        $(
+            /// Answers 1 if device buffers of this vendor may be handed to MPI, else 0.
+            #[allow(non_snake_case)] // the name is Open MPI's
+            pub extern "C" fn $name() -> c_int {
+                c_int::from(staging::attached())
+            }
+
+            static $call: Next = Next::new($symbol);
+        )+
+
+        pub(crate) static QUERIES: &[Call] = &[$(Call { entry: || $name as *const () as usize, next: &$call }),+];
+    };
 }
 
-pub(crate) static QUERY: Call = {
-    static NEXT: Next = Next::new(c"MPIX_Query_cuda_support");
-    Call { entry: || MPIX_Query_cuda_support as *const () as usize, next: &NEXT }
-};
+queries! {
+    MPIX_Query_cuda_support: c"MPIX_Query_cuda_support" as CUDA_QUERY,
+    // Open MPI has it since 5.0.
+    MPIX_Query_rocm_support: c"MPIX_Query_rocm_support" as ROCM_QUERY,
+}

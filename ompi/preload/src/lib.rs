@@ -18,6 +18,11 @@ extern "C" fn MPIX_Query_cuda_support() -> c_int {
     cableway_ompi_intercept::calls::MPIX_Query_cuda_support()
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn MPIX_Query_rocm_support() -> c_int {
+    cableway_ompi_intercept::calls::MPIX_Query_rocm_support()
+}
+
 /// Called by the component when it starts. True: this library's functions serve the process.
 ///
 /// # Safety

@@ -11,13 +11,15 @@ use super::place::Place;
 use super::selection::Selection;
 use super::settings;
 
-/// A header that reports CUDA support. It includes Open MPI's own header of the same name.
+/// A header that reports support of both vendors' device memory. It includes Open MPI's own header of the same name.
 const MPI_EXT: &str = "\
 /* Written by `cableway ompi install`: with its component this MPI takes device memory.
- * Put this folder before Open MPI's own (-I), for programs that look at the macro as they are compiled. */
+ * Put this folder before Open MPI's own (-I), for programs that look at the macros as they are compiled. */
 #include_next <mpi-ext.h>
 #undef MPIX_CUDA_AWARE_SUPPORT
 #define MPIX_CUDA_AWARE_SUPPORT 1
+#undef MPIX_ROCM_AWARE_SUPPORT
+#define MPIX_ROCM_AWARE_SUPPORT 1
 ";
 
 /// Installs the given component, or the one built for this Open MPI.
@@ -52,7 +54,10 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
     println!("installed {} (for Open MPI {})", place.object().display(), component.built_for);
     println!("{selected}");
     println!("{}", place.preload_in_words());
-    println!("compile programs that read MPIX_CUDA_AWARE_SUPPORT with -I{}", place.headers().display());
+    println!(
+        "compile programs that read MPIX_CUDA_AWARE_SUPPORT or MPIX_ROCM_AWARE_SUPPORT with -I{}",
+        place.headers().display()
+    );
     println!("`cableway ompi status` checks the installation, `cableway ompi uninstall` removes it");
     Ok(())
 }

@@ -175,7 +175,8 @@ fn preload(place: &Place) -> Finding {
 
 fn headers(place: &Place) -> Finding {
     if place.headers().join("mpi-ext.h").is_file() {
-        let text = format!("-I{} has MPIX_CUDA_AWARE_SUPPORT say 1", place.headers().display());
+        let text =
+            format!("-I{} has MPIX_CUDA_AWARE_SUPPORT and MPIX_ROCM_AWARE_SUPPORT say 1", place.headers().display());
         Finding::good("headers", text)
     } else {
         Finding::bad("headers", "there is no corrected mpi-ext.h", "cableway ompi install")

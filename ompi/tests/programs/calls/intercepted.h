@@ -44,6 +44,9 @@ ROW(MPI_Buffer_attach, {
     }
 })
 ROW(MPIX_Query_cuda_support, { CHECK_EQUAL(MPIX_Query_cuda_support(), 1); })
+#if OMPI_MAJOR_VERSION >= 5
+ROW(MPIX_Query_rocm_support, { CHECK_EQUAL(MPIX_Query_rocm_support(), 1); })
+#endif
 
 /* --- files --- */
 
