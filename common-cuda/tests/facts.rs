@@ -4,8 +4,9 @@ mod common;
 
 use std::collections::HashSet;
 
+use cableway_base::Parameters;
 use cableway_common_cuda::{DeviceIndex, Devices};
-use common::{app, devices};
+use common::{app, devices, isolated};
 
 #[test]
 fn devices_are_described() {
@@ -35,6 +36,19 @@ fn devices_are_described() {
 fn a_missing_device_is_an_error() {
     let error = devices().uuid(DeviceIndex(1000)).unwrap_err();
     assert!(error.to_string().contains("device 1000"), "{error}");
+}
+
+/// A machine may have the library and no device.
+#[test]
+fn a_library_without_a_device_is_an_error() {
+    let test = "a_library_without_a_device_is_an_error";
+    isolated(test, &[("CUDA_VISIBLE_DEVICES", "-1"), ("HIP_VISIBLE_DEVICES", "-1")], || {
+        let devices = Devices::open_in(sim_cuda::tested_folder().as_deref(), &Parameters::default());
+        let error = devices.initialise().unwrap_err().to_string().to_lowercase();
+        assert!(error.contains("no amd device") || error.contains("cuda_error_no_device"), "{error}");
+        let host = [0_u8; 8];
+        assert!(!devices.classify(host.as_ptr(), host.len()).on_device());
+    });
 }
 
 #[test]

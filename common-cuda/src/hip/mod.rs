@@ -91,6 +91,12 @@ impl Discovery for Hip {
         // SAFETY: may be called any number of times, from any thread.
         let initialised = unsafe { driver.hipInit(0) }.and_then(|()| NUMBERS.first(|| driver.count()));
         let dynamic: &dyn Driver = driver;
-        initialised.map(drop).map_err(|failure| dynamic.error(failure, driver.library.path.display().to_string()))
+        initialised.map(drop).map_err(|failure| {
+            let mut error = dynamic.error(failure, driver.library.path.display().to_string());
+            if status::NO_DEVICE.contains(&failure.code) {
+                error.reason = format!("there is no AMD device: {}", error.reason);
+            }
+            error
+        })
     }
 }

@@ -10,6 +10,10 @@ pub(super) const NOT_READY: c_int = 600;
 /// `hipErrorStreamCaptureImplicit`: a capture in some thread prevents the use of the default stream.
 pub(super) const CAPTURE_ELSEWHERE: c_int = 906;
 
+/// What `hipInit` returns without a device: `hipErrorNoDevice`, and of 5.2 on a machine without a card
+/// `hipErrorInvalidDevice`.
+pub(super) const NO_DEVICE: [c_int; 2] = [100, 101];
+
 /// The codes that other modules distinguish.
 const KINDS: [(c_int, FailureKind); 19] = [
     // hipErrorInvalidValue, hipErrorOutOfMemory, hipErrorNotInitialized, hipErrorDeinitialized
