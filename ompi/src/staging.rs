@@ -62,8 +62,9 @@ unsafe extern "C" fn cableway_staging_add(
         // SAFETY: the caller's promise, here and below.
         let blocks = unsafe { std::slice::from_raw_parts(blocks, count) };
         // SAFETY: the layouts belong to live datatypes.
-        let blocks: Vec<StagedBlock> = blocks.iter().map(|block| unsafe { block_of(block) }).collect();
-        if !Staging::needed(&blocks, engine.devices()) {
+        let blocks = || blocks.iter().map(|block| unsafe { block_of(block) });
+        // Calls on host memory end here, without an allocation.
+        if !Staging::needed(blocks(), engine.devices()) {
             return Code::Ok as c_int;
         }
         // SAFETY: as above.
@@ -74,7 +75,7 @@ unsafe extern "C" fn cableway_staging_add(
             &mut **staging
         };
         // SAFETY: as above.
-        let added = unsafe { staging.add(*base as usize, blocks, pool(engine)) };
+        let added = unsafe { staging.add(*base as usize, blocks().collect(), pool(engine)) };
         engine.count_host_copy_allocations(pool(engine).new_allocations());
         match added {
             Ok(host_base) => {
