@@ -153,16 +153,19 @@ unsafe extern "C" fn cableway_test(request: *mut *mut Handle<Request>, done: *mu
     })
 }
 
-/// Returns the requests of an array that are not null, with their indices.
+/// Returns the requests of an array that are not null, with their indices, or why a handle is wrong.
 ///
 /// # Safety
-/// The array holds so many requests or nulls, and nobody else uses them.
-unsafe fn requests_of<'a>(requests: Place, count: usize) -> Result<(Vec<usize>, Vec<&'a RawRequest>), Failure> {
+/// The array holds so many requests or nulls during `'a`, and nobody else uses them.
+unsafe fn requests_of<'a>(
+    requests: Place,
+    count: usize,
+) -> Result<impl Iterator<Item = Result<(usize, &'a RawRequest), Failure>>, Failure> {
     // SAFETY: the caller's promise.
     let handles = unsafe { arguments::array(requests, count, "the array of requests")? };
     let some = handles.iter().enumerate().filter(|(_, handle)| !handle.is_null());
     // SAFETY: the caller's promise.
-    some.map(|(at, &handle)| Ok((at, &unsafe { Handle::get(handle)? }.0))).collect()
+    Ok(some.map(|(at, &handle)| Ok((at, &unsafe { Handle::get(handle)? }.0))))
 }
 
 /// Waits for all requests of an array.
@@ -175,7 +178,7 @@ unsafe extern "C" fn cableway_waitall(
     // SAFETY: the C program's promises.
     guard(|| unsafe {
         // A wrong handle is found before any request has ended.
-        requests_of(requests, count)?;
+        requests_of(requests, count)?.try_for_each(|request| request.map(drop))?;
         let mut first = Ok(());
         for at in 0..count {
             let place = Out::new(requests.wrapping_add(at), "the array of requests")?;
@@ -200,7 +203,8 @@ unsafe extern "C" fn cableway_waitany(
     // SAFETY: the C program's promises.
     guard(|| unsafe {
         let place = Out::new(index, "the place for the index")?;
-        let (indices, under_way) = requests_of(requests, count)?;
+        let (indices, under_way): (Vec<_>, Vec<_>) =
+            requests_of(requests, count)?.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let Some(found) = RawRequest::wait_any(&under_way) else {
             place.set(count);
             Status::EMPTY.store(status);

@@ -1,8 +1,8 @@
 //! The programs and how they are started.
 
-use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 
-use crate::support::{Job, Test};
+use crate::support::{Job, Test, file};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_ring_in_c", || Job::new(4, "tests/programs/ring.c").succeeds()),
@@ -17,9 +17,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("movement_on_every_memory", || on_each_memory("tests/programs/movement.c", 4)),
     ("reductions_of_every_type_by_every_operation", || on_each_memory("tests/programs/reductions.c", 3)),
     ("threads", || over_each_transport("tests/programs/threads.c", 2)),
-    ("a_rank_that_dies", a_rank_that_dies),
+    ("a_rank_that_dies_or_leaves", a_rank_that_dies_or_leaves),
+    ("a_forked_child", || over_each_transport("tests/programs/forked.c", 2)),
     ("owners_in_cpp", owners_in_cpp),
     ("the_example", the_example),
+    ("the_program_of_the_documentation", the_program_of_the_documentation),
 ];
 
 fn over_each_transport(source: &'static str, ranks: u32) {
@@ -45,14 +47,16 @@ fn device_messages() {
     }
 }
 
-fn a_rank_that_dies() {
+fn a_rank_that_dies_or_leaves() {
     for variables in [&[("CABLEWAY_BTL", "sm")], &[("CABLEWAY_BTL", "tcp")]] {
-        let job = Job { variables, keep_going: true, ..Job::new(3, "tests/programs/dying.c") };
-        let Some(finished) = job.run() else { return };
-        // 128 and the signal's number.
-        assert_eq!(finished.status.code(), Some(128 + 9), "{finished:#?}");
-        assert_eq!(finished.status.signal(), None);
-        assert_eq!(finished.done(), 2, "{finished:#?}");
+        const HOW: [&[&str]; 3] = [&["killed"], &["exits"], &["leaves"]];
+        for arguments in HOW {
+            let job = Job { arguments, variables, keep_going: true, ..Job::new(3, "tests/programs/dying.c") };
+            let Some(finished) = job.run() else { return };
+            // 128 and the signal's number.
+            let code = if arguments == ["killed"] { 128 + 9 } else { 0 };
+            assert_eq!((finished.status.code(), finished.done()), (Some(code), 2), "{arguments:?} {finished:#?}");
+        }
     }
 }
 
@@ -68,4 +72,18 @@ fn the_example() {
     assert!(finished.status.success() && finished.stdout.starts_with("8192 bytes there and back: "), "{finished:#?}");
     let Some(alone) = Job::new(1, "examples/ping.c").run() else { return };
     assert!(!alone.status.success() && alone.stderr.contains("start two processes"), "{alone:#?}");
+}
+
+/// The page's program is complete, and does what the page says.
+fn the_program_of_the_documentation() {
+    let page = std::fs::read_to_string(file("../docs/c.md")).expect("the page is there");
+    let (_, program) = page.split_once("```c\n").expect("the page has a program");
+    let (program, _) = program.split_once("```").expect("the program ends");
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{}.c", std::process::id()));
+    std::fs::write(&source, program).expect("cargo's folder for tests can be written");
+    let finished = Job::new(3, &source.to_string_lossy()).run();
+    let _ = std::fs::remove_file(&source);
+    let Some(finished) = finished else { return };
+    assert!(finished.status.success(), "{finished:#?}");
+    assert_eq!(finished.stdout.matches(" of 3: the sum of all ranks is 3\n").count(), 3, "{finished:#?}");
 }

@@ -94,10 +94,10 @@ pub(crate) fn program(source: &str) -> Option<PathBuf> {
 }
 
 /// A job of a program.
-pub(crate) struct Job {
+pub(crate) struct Job<'a> {
     /// 0: one process without a launcher.
     pub(crate) ranks: u32,
-    pub(crate) source: &'static str,
+    pub(crate) source: &'a str,
     pub(crate) arguments: &'static [&'static str],
     /// Parameters, by the names of their variables.
     pub(crate) variables: &'static [(&'static str, &'static str)],
@@ -105,8 +105,8 @@ pub(crate) struct Job {
     pub(crate) keep_going: bool,
 }
 
-impl Job {
-    pub(crate) const fn new(ranks: u32, source: &'static str) -> Job {
+impl<'a> Job<'a> {
+    pub(crate) const fn new(ranks: u32, source: &'a str) -> Job<'a> {
         Job { ranks, source, arguments: &[], variables: &[], keep_going: false }
     }
 
@@ -128,8 +128,10 @@ impl Job {
         }
         // Nothing is measured or stored in a home folder.
         command.env("CABLEWAY_DEVICE_COSTS", "default");
-        if let Some(folder) = sim_cuda::tested_folder() {
-            command.env("CABLEWAY_CUDA_LIBDIR", folder);
+        // The programs use the driver of this vendor, whichever one other tests are about.
+        if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_none_or(|value| value != "1") {
+            let folder = sim_cuda::Vendor::Nvidia.folder();
+            command.env("CABLEWAY_CUDA_LIBDIR", folder.expect("sim-cuda is built with the tests that use it"));
         }
         command.envs(self.variables.iter().copied());
         Some(finish(command))
