@@ -100,6 +100,12 @@ impl World {
         self.inner.engine.counters()
     }
 
+    /// Progresses messages without waiting, for programs that compute between nonblocking operations. Calls that wait
+    /// progress messages themselves.
+    pub fn progress(&self) {
+        self.inner.engine.progress();
+    }
+
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }

@@ -53,6 +53,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-compare",
         ],
     ),
+    // The library in C: nothing below the Rust library.
+    ("cableway-capi", &["cableway"]),
     (
         "cableway-ompi",
         &[

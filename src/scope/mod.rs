@@ -26,6 +26,8 @@ pub use collective::CollectiveRequest;
 pub use persistent::Persistent;
 pub use request::Request;
 
+pub(crate) use request::described;
+
 /// A scope in which nonblocking operations of one communicator are started. Made by [`Communicator::scope`].
 ///
 /// `'env` is the lifetime of buffers outside the scope's closure; `'scope` is how long they stay borrowed. A scope and its

@@ -91,7 +91,7 @@ fn finish(scope: &Scope<'_, '_>, entry: Entry) -> (Operation, Result<RawStatus, 
 }
 
 /// Returns the status of an operation. The engine reports none for a send, so it is taken from the description.
-pub(super) fn described(operation: &Operation, status: RawStatus) -> Status {
+pub(crate) fn described(operation: &Operation, status: RawStatus) -> Status {
     match (operation.verb, operation.peer, operation.tag) {
         ("send", Some(peer), Some(tag)) => Status { source: peer, tag, bytes: operation.bytes },
         _ => Status::new(status),

@@ -32,7 +32,7 @@ release() {
     local component=()
     all || { skip "the optimised build, which ./check all makes"; return 0; }
     ! command -v mpicc >/dev/null || component=(-p cableway-ompi -p cableway-ompi-preload)
-    CARGO_TARGET_DIR=$CHECKS_TARGET/plain cargo build --release -p cableway "${component[@]}"
+    CARGO_TARGET_DIR=$CHECKS_TARGET/plain cargo build --release -p cableway -p cableway-capi "${component[@]}"
 }
 
 # A build with verbs runs without libibverbs until verbs are requested.

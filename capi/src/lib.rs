@@ -1,0 +1,28 @@
+//! The library for C and C++, whose interface `include/cableway.h` describes: `libcableway.so`.
+//!
+//! Every function of the header is one function here, in the file of its subject. A function checks its arguments
+//! (`handle`, `arguments`), calls the Rust library, and turns the outcome into a code and the thread's last error
+//! (`outcome`). Memory of messages is described by address, count and datatype (`memory`). Nonblocking operations are
+//! handles that own the request (`request`), on memory that the C program keeps in place.
+//!
+//! A panic never crosses the boundary: `outcome::guard` catches it, and every later call fails with the same code, as
+//! the state behind it may be wrong.
+
+mod arguments;
+mod code;
+mod communicator;
+mod datatype;
+mod device;
+mod handle;
+mod memory;
+mod message;
+mod movement;
+mod outcome;
+mod reduction;
+mod request;
+mod status;
+mod version;
+mod world;
+
+#[cfg(test)]
+mod header_tests;

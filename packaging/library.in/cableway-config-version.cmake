@@ -1,0 +1,12 @@
+# Before version 1, programs of one minor version do not fit the next one.
+set(PACKAGE_VERSION "@VERSION@")
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" _cableway_series "${PACKAGE_VERSION}")
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION OR PACKAGE_FIND_VERSION VERSION_LESS _cableway_series)
+    set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+    if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+        set(PACKAGE_VERSION_EXACT TRUE)
+    endif()
+endif()
+unset(_cableway_series)
