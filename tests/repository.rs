@@ -120,6 +120,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["core"],
             &["protocol"],
             &["tag"],
+            &["am"],
             &["lib.rs", "fuzzing.rs"],
         ],
     ),

@@ -43,6 +43,11 @@ fn several(bytes: &[u8]) {
     }
 }
 
+/// Parses an active message, and writes it again.
+pub fn active_message(bytes: &[u8]) {
+    crate::am::recode(bytes);
+}
+
 /// Parses a peer's card.
 pub fn card(bytes: &[u8]) {
     if let Ok(card) = Card::parse(bytes) {
