@@ -110,8 +110,8 @@ impl ActiveMessages {
         self.poster.engine.wait_until(|| self.poster.pending() == 0);
     }
 
-    /// Ends active messages: drops the handlers and all messages that wait, and fails landings that are not complete.
-    /// Their completions are called before this returns. Later posts fail.
+    /// Ends active messages: drops the handlers and all messages that wait, and refuses later ones. Landings whose data
+    /// has not begun to come fail, and their completions are called before this returns.
     pub fn close(&self) {
         let engine = &self.poster.engine;
         if engine.is_forked() {
