@@ -55,9 +55,7 @@ impl World {
     ///     added.fetch_add(bytes.map_or(0, u64::from_le_bytes), Ordering::Relaxed);
     /// })?;
     /// world.post_am(world.rank(), 1, b"", 42_u64.to_le_bytes())?;
-    /// while sum.load(Ordering::Relaxed) != 42 {
-    ///     world.progress();
-    /// }
+    /// world.progress_until(|| sum.load(Ordering::Relaxed) == 42);
     /// # Ok(())
     /// # }
     /// ```
@@ -105,6 +103,12 @@ impl World {
     /// Returns how many active messages were handled so far, and how many failed.
     pub fn am_counts(&self) -> ActiveCounts {
         self.inner().active.counts()
+    }
+
+    /// Makes progress until `over` returns true: moves messages and calls handlers. It waits as a receive does, and may
+    /// sleep. So `over` must depend on messages only, not on other threads. Not for handlers.
+    pub fn progress_until(&self, over: impl FnMut() -> bool) {
+        self.inner().engine.wait_until(over);
     }
 
     /// Moves messages and calls handlers, without waiting. Returns the number of events, 0 if nothing happened.

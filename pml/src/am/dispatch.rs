@@ -126,21 +126,18 @@ impl Dispatcher {
             later.push_back(message);
             return true;
         }
-        if let Err(message) = self.handle_whole(engine, poster, source, message) {
+        if let Some(message) = self.handle_whole(engine, poster, source, message) {
             self.receive(engine, source, message, VecDeque::new());
         }
         true
     }
 
     /// Handles a message that came with its bytes. Returns another one.
-    fn handle_whole(&self, engine: &Engine, poster: &Poster, source: u32, message: Message) -> Result<(), Message> {
-        match message.payload() {
-            Some(bytes) => self.handle(engine, poster, source, bytes),
-            None => return Err(message),
-        }
-        // Now the sender gets its credit back.
-        drop(message);
-        Ok(())
+    fn handle_whole(&self, engine: &Engine, poster: &Poster, source: u32, message: Message) -> Option<Message> {
+        let Some(bytes) = message.payload() else { return Some(message) };
+        self.handle(engine, poster, source, bytes);
+        // The drop of the message gives the sender its credit back.
+        None
     }
 
     /// Receives a message that was only announced. `later` messages of its sender wait.
@@ -178,7 +175,7 @@ impl Dispatcher {
                 };
                 next
             };
-            if let Err(announced) = self.handle_whole(engine, poster, source, next) {
+            if let Some(announced) = self.handle_whole(engine, poster, source, next) {
                 let later = self.blocked.lock().remove(&source).unwrap_or_default();
                 return self.receive(engine, source, announced, later);
             }

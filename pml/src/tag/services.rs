@@ -6,7 +6,7 @@ use super::engine::Engine;
 
 /// A layer above that [`Engine::progress`], and every call that waits, polls.
 ///
-/// Unlike a [`Task`](super::Task) it never ends, and a waiting call may sleep while the service waits for messages.
+/// Unlike a task it never ends, and a waiting call may sleep while the service waits for messages.
 pub(crate) trait Service: Send + Sync {
     /// Handles what has arrived without blocking. Returns how much it handled. Called with no lock held, by several
     /// threads at a time, and again by calls that it makes.
