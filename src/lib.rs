@@ -137,3 +137,8 @@ pub use half::f16;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the program of the page about active messages as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/active-messages.md")]
+struct ActiveMessagesPage;

@@ -9,8 +9,8 @@ use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
 use parking_lot::{Mutex, RwLock};
@@ -47,6 +47,8 @@ pub struct Counts {
 }
 
 pub(super) struct Dispatcher {
+    /// It owns this value.
+    engine: Weak<Engine>,
     state: Arc<State>,
     handlers: RwLock<HashMap<u32, Handler, RandomState>>,
     /// Messages wait until there is a handler.
@@ -62,8 +64,9 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(super) fn new(state: Arc<State>) -> Self {
+    pub(super) fn new(engine: Weak<Engine>, state: Arc<State>) -> Self {
         Dispatcher {
+            engine,
             state,
             handlers: RwLock::default(),
             open: AtomicBool::new(false),
@@ -244,12 +247,12 @@ impl Dispatcher {
 }
 
 impl Service for Dispatcher {
-    fn poll(&self, engine: &Engine) -> usize {
+    fn poll(&self) -> usize {
         let mut handled = 0;
         // Another thread may have skipped its turn because this one was busy, so look again afterwards.
         while handled < BATCH && self.has_work() && !self.busy.swap(true, Ordering::AcqRel) {
             let _busy = Busy(&self.busy);
-            let Some(engine) = engine.handle() else { return handled };
+            let Some(engine) = self.engine.upgrade() else { return handled };
             let poster = Poster { engine, state: self.state.clone() };
             let before = handled;
             while handled < BATCH && self.step(&poster.engine, &poster) {

@@ -67,7 +67,7 @@ impl ActiveMessages {
     /// The context is in use, or the group names a process that does not exist.
     pub fn new(engine: &Arc<Engine>, context: u32, group: Vec<Rank>, rank: u32) -> Result<Self, Error> {
         let state = Arc::new(State::new(engine.add_communicator(context, group, rank)?));
-        let dispatcher = Arc::new(Dispatcher::new(state.clone()));
+        let dispatcher = Arc::new(Dispatcher::new(Arc::downgrade(engine), state.clone()));
         let service: Weak<Dispatcher> = Arc::downgrade(&dispatcher);
         state.serve_by(service as Weak<dyn Service>);
         Ok(ActiveMessages { poster: Poster { engine: engine.clone(), state }, dispatcher })

@@ -8,7 +8,7 @@ use cableway_base::{Counters, Rank};
 use cableway_common_cuda::Devices;
 
 use super::registry::Registry;
-use super::services::Services;
+use super::services::{Service, Services};
 use super::tasks::Tasks;
 use crate::core::{Config, Core};
 use crate::error::Error;
@@ -91,6 +91,11 @@ impl Engine {
     /// Returns the engine as a counted reference, for what keeps it alive.
     pub fn handle(&self) -> Option<Arc<Engine>> {
         self.me.upgrade()
+    }
+
+    /// Adds a service, which is polled from now on and lives as long as the engine.
+    pub(crate) fn add_service(&self, service: Arc<dyn Service>) {
+        self.services.add(service);
     }
 
     /// Counts a collective operation.

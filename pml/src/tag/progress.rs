@@ -112,7 +112,7 @@ impl Engine {
             return 0;
         }
         let ended = if self.tasks.is_empty() { 0 } else { self.tasks.poll() };
-        ended + self.services.poll(self)
+        ended + self.services.poll()
     }
 
     /// Flushes earlier sends, then tells peers that this process ends in good order. Waits at most `limit`, and returns

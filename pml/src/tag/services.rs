@@ -2,15 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::engine::Engine;
-
-/// A layer above that [`Engine::progress`], and every call that waits, polls.
+/// A layer above that the engine's `progress`, and every call that waits, polls.
 ///
 /// Unlike a task it never ends, and a waiting call may sleep while the service waits for messages.
 pub(crate) trait Service: Send + Sync {
     /// Handles what has arrived without blocking. Returns how much it handled. Called with no lock held, by several
     /// threads at a time, and again by calls that it makes.
-    fn poll(&self, engine: &Engine) -> usize;
+    fn poll(&self) -> usize;
 
     /// Returns whether nothing waits to be handled, so that a waiting call may sleep.
     fn is_idle(&self) -> bool;
@@ -38,8 +36,8 @@ impl Services {
     }
 
     #[cold]
-    pub(super) fn poll(&self, engine: &Engine) -> usize {
-        self.iter().map(|service| service.poll(engine)).sum()
+    pub(super) fn poll(&self) -> usize {
+        self.iter().map(|service| service.poll()).sum()
     }
 
     fn iter(&self) -> impl Iterator<Item = &dyn Service> {
@@ -51,7 +49,7 @@ impl Services {
         })
     }
 
-    fn add(&self, service: Arc<dyn Service>) {
+    pub(super) fn add(&self, service: Arc<dyn Service>) {
         let mut node = Box::new(Node { service, rest: Services::default() });
         let mut at = self;
         loop {
@@ -64,12 +62,5 @@ impl Services {
                 },
             }
         }
-    }
-}
-
-impl Engine {
-    /// Adds a service, which is polled from now on and lives as long as the engine.
-    pub(crate) fn add_service(&self, service: Arc<dyn Service>) {
-        self.services.add(service);
     }
 }
