@@ -108,11 +108,11 @@ impl Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
-    /// `send`, `receive` or `probe`.
+    /// `send`, `receive`, `probe`, `active message` or `landing` (of an active message's data).
     pub verb: &'static str,
     /// The other rank in the communicator; `None` for any rank.
     pub peer: Option<Rank>,
-    /// The tag; `None` for any tag.
+    /// The tag; `None` for any tag, and for active messages.
     pub tag: Option<i32>,
     /// The length of the buffer in bytes.
     pub bytes: u64,
@@ -120,7 +120,7 @@ pub struct Operation {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let preposition = if self.verb == "send" { "to" } else { "from" };
+        let preposition = if matches!(self.verb, "send" | "active message") { "to" } else { "from" };
         f.write_str(self.verb)?;
         if self.verb != "probe" {
             write!(f, " of {} bytes", self.bytes)?;
@@ -132,6 +132,7 @@ impl fmt::Display for Operation {
         }
         match self.tag {
             Some(tag) => write!(f, ", tag {tag}"),
+            None if matches!(self.verb, "active message" | "landing") => Ok(()),
             None => f.write_str(", any tag"),
         }
     }
@@ -180,6 +181,14 @@ impl Operation {
 
     pub(crate) fn receive(buffer: &Buffer<'_>, from: Sender, tag: Tag) -> Self {
         Operation { verb: "receive", peer: from.rank(), tag: tag.tag(), bytes: bytes(buffer) }
+    }
+
+    pub(crate) fn post(buffer: &Buffer<'_>, to: Rank) -> Self {
+        Operation { verb: "active message", peer: Some(to), tag: None, bytes: bytes(buffer) }
+    }
+
+    pub(crate) fn landing(bytes: u64, from: Rank) -> Self {
+        Operation { verb: "landing", peer: Some(from), tag: None, bytes }
     }
 
     pub(crate) fn probe(from: Sender, tag: Tag) -> Self {

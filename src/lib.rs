@@ -56,6 +56,11 @@
 //! Wrong arguments are errors before anything is sent, where one rank can see that. If an operation fails in one rank,
 //! those that need its data get an error, too.
 //!
+//! # Active messages
+//!
+//! [`World::post_am`] sends a message to the handler that the target registered with [`World::am_handler`]. The handler
+//! says where large data lands, in host or device memory, after it has seen the header ([`ActiveMessage::receive`]).
+//!
 //! # Order
 //!
 //! Two messages from one rank to another on one communicator, whose tags both match a receive, are received in the order
@@ -78,6 +83,7 @@
 //! fails; operations between other processes continue. Dropping the [`World`] and all its communicators leaves the job,
 //! after the messages sent before have been handed over. A killed process leaves no files or shared memory behind.
 
+mod active;
 mod attached;
 mod buffer;
 mod collective;
@@ -95,6 +101,7 @@ mod scope;
 mod selector;
 mod world;
 
+pub use active::{ActiveMessage, Poster};
 pub use attached::AttachedBuffer;
 pub use buffer::{Data, DeviceSlice, DeviceSliceMut, RawBuffer, RecvBuffer, SendBuffer, TypedSlice, TypedSliceMut};
 pub use collective::Parts;
@@ -121,7 +128,10 @@ pub use cableway_common_cuda::{
     WritesSeen,
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
-pub use cableway_pml::{Error as EngineError, Explained as Protocol, Form, Side};
+pub use cableway_pml::{
+    ActiveCounts, Error as EngineError, Explained as Protocol, Form, HEADER_LIMIT as AM_HEADER_LIMIT,
+    INLINE_LIMIT as AM_INLINE_LIMIT, Side,
+};
 pub use cableway_transports::check as check_transports;
 pub use half::f16;
 
@@ -129,3 +139,8 @@ pub use half::f16;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the program of the page about active messages as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/active-messages.md")]
+struct ActiveMessagesPage;

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cableway_base::{Counters, Parameters, Rank, Source};
 use cableway_btl::Modex;
 use cableway_coll::Collectives;
 use cableway_common_cuda::Devices;
-use cableway_pml::{Config, Engine};
+use cableway_pml::{ActiveMessages, Config, Engine};
 use cableway_transports::Growth;
 
 use crate::communicator::Communicator;
@@ -32,10 +32,12 @@ pub(crate) struct Inner {
     _progress_thread: Option<ProgressThread>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) collectives: Arc<Collectives>,
+    pub(crate) active: ActiveMessages,
     pub(crate) modex: Arc<dyn Modex>,
     parameters: Arc<Parameters>,
     devices: Devices,
     contexts: AtomicU32,
+    left: AtomicBool,
 }
 
 impl World {
@@ -98,12 +100,6 @@ impl World {
     /// Returns a snapshot of the counters of messages and bytes, by protocol.
     pub fn counters(&self) -> Counters {
         self.inner.engine.counters()
-    }
-
-    /// Progresses messages without waiting, for programs that compute between nonblocking operations. Calls that wait
-    /// progress messages themselves.
-    pub fn progress(&self) {
-        self.inner.engine.progress();
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -173,16 +169,20 @@ impl WorldOptions {
         let btls = cableway_transports::open(modex.job(), Growth::Fixed, &parameters, &devices)?;
         let config = Config { modex: modex.clone(), parameters: parameters.clone(), devices: devices.clone(), btls };
         let engine = Engine::new(config)?;
+        let job = modex.job();
+        let active = ActiveMessages::new(&engine, ACTIVE_CONTEXT, (0..job.size).collect(), job.rank)?;
         modex.fence()?;
         let progress_thread = parameters.progress_thread.then(|| ProgressThread::start(&engine)).transpose()?;
         let inner = Arc::new(Inner {
             _progress_thread: progress_thread,
             collectives: Collectives::new(engine.clone(), &parameters),
+            active,
             engine,
             modex,
             parameters,
             devices,
             contexts: AtomicU32::new(0),
+            left: AtomicBool::new(false),
         });
         let everyone = Communicator::of_world(&inner)?;
         log::debug!("joined {:?} in {:?}", inner.modex.job(), start.elapsed());
@@ -193,13 +193,19 @@ impl WorldOptions {
 /// The context of [`World::communicator`].
 pub(crate) const WORLD_CONTEXT: u32 = 0;
 
+/// The first context that the library keeps for itself. No communicator of the program has it or a later one.
+const HIDDEN_CONTEXTS: u32 = u32::MAX - 15;
+
+/// The context of active messages.
+const ACTIVE_CONTEXT: u32 = HIDDEN_CONTEXTS;
+
 impl Inner {
     /// Returns a context that no process of the job has used. Each process counts in its own residue class modulo the
     /// size of the job. Returns none when the numbers are used up.
     pub(crate) fn new_context(&self) -> Option<u32> {
         let job = self.modex.job();
         let number = self.contexts.fetch_add(1, Ordering::Relaxed);
-        number.checked_mul(job.size)?.checked_add(job.rank)?.checked_add(WORLD_CONTEXT + 1)
+        context_of(number, job.size, job.rank)
     }
 
     /// Returns how long to wait for sent messages to be handed over.
@@ -208,8 +214,20 @@ impl Inner {
     }
 
     fn finalize(&self) -> bool {
+        if !self.left.swap(true, Ordering::AcqRel) && !self.engine.is_forked() {
+            // Posts own their data, so nobody else waits for them.
+            let end = Instant::now() + self.peer_timeout();
+            self.engine.wait_until(|| self.active.poster().pending() == 0 || Instant::now() > end);
+            self.active.close();
+        }
         self.engine.finalize(self.peer_timeout())
     }
+}
+
+/// Returns the context with this number of one process, or none if it would be one of the hidden contexts.
+fn context_of(number: u32, size: u32, rank: Rank) -> Option<u32> {
+    let context = number.checked_mul(size)?.checked_add(rank)?.checked_add(WORLD_CONTEXT + 1)?;
+    (context < HIDDEN_CONTEXTS).then_some(context)
 }
 
 impl Drop for Inner {
@@ -222,5 +240,21 @@ impl Drop for Inner {
         } else if !self.finalize() {
             log::warn!("left the job before all sent messages were handed over: raise peer_timeout to wait longer");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_get_no_hidden_context() {
+        let last = HIDDEN_CONTEXTS - 1 - (WORLD_CONTEXT + 1);
+        assert_eq!(context_of(last, 1, 0), Some(HIDDEN_CONTEXTS - 1));
+        for number in [last + 1, ACTIVE_CONTEXT - 1, u32::MAX - 1, u32::MAX] {
+            assert_eq!(context_of(number, 1, 0), None);
+        }
+        assert_eq!(context_of(last / 2, 2, 0), Some(HIDDEN_CONTEXTS - 1));
+        assert_eq!(context_of(last / 2, 2, 1), None);
     }
 }

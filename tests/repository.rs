@@ -122,6 +122,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["core"],
             &["protocol"],
             &["tag"],
+            &["am"],
             &["lib.rs", "fuzzing.rs"],
         ],
     ),

@@ -111,6 +111,32 @@ pub enum Error {
         /// Bytes that the message needs, including overhead.
         needed: u64,
     },
+    /// The header of an active message is too long.
+    #[error("active message {id}: its header of {len} bytes exceeds {limit} bytes: send the rest as data")]
+    HeaderTooLong {
+        /// The message's id.
+        id: u32,
+        /// The header's length in bytes.
+        len: usize,
+        /// The longest header in bytes.
+        limit: usize,
+    },
+    /// Another handler is registered for active messages with this id.
+    #[error("active message {id} has a handler already: choose another id, or remove the handler first")]
+    HandlerInUse {
+        /// The id.
+        id: u32,
+    },
+    /// The data of an active message has another length than its sender announced.
+    #[error("rank {source_rank} sent {sent} bytes of data with an active message, and had announced {announced}")]
+    OtherLength {
+        /// The sender's rank.
+        source_rank: u32,
+        /// The announced length in bytes.
+        announced: u64,
+        /// The length in bytes of the data that came.
+        sent: u64,
+    },
     /// The message belongs to a matched probe of another engine.
     #[error("the message was probed by another engine: receive it with the engine that probed it")]
     OtherEngine,

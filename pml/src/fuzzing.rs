@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::protocol::recode;
 use crate::wire::{Card, Puts, Several, parse_batch};
-use crate::{ANY, Buffer, Config, Engine, Request, SendMode};
+use crate::{ANY, ActiveMessages, Arrival, Buffer, Config, Engine, Request, SendMode};
 
 /// Parses one or several headers, and writes them again.
 pub fn header(bytes: &[u8]) {
@@ -43,6 +43,11 @@ fn several(bytes: &[u8]) {
     }
 }
 
+/// Parses an active message, and writes it again.
+pub fn active_message(bytes: &[u8]) {
+    crate::am::recode(bytes);
+}
+
 /// Parses a peer's card.
 pub fn card(bytes: &[u8]) {
     if let Ok(card) = Card::parse(bytes) {
@@ -50,8 +55,8 @@ pub fn card(bytes: &[u8]) {
     }
 }
 
-/// Delivers messages from a peer to an engine that has a send and two receives under way. The first byte of each
-/// message is its length.
+/// Delivers messages from a peer to an engine that has a send, two receives and active messages under way. The first
+/// byte of each message is its length.
 pub fn messages(mut bytes: &[u8]) {
     let wire = Arc::new(Wire::default());
     let config = Config {
@@ -62,6 +67,14 @@ pub fn messages(mut bytes: &[u8]) {
     };
     let Ok(engine) = Engine::new(config) else { return };
     let Ok(world) = engine.add_communicator(0, vec![0, 1], 0) else { return };
+    let Ok(active) = ActiveMessages::new(&engine, 1, vec![0, 1], 0) else { return };
+    let receive = |arrival: Arrival<'_>| {
+        let mut memory = vec![0u8; 64];
+        let buffer = Buffer::bytes(memory.as_mut_ptr(), 64);
+        // SAFETY: the completion owns the memory.
+        unsafe { arrival.receive(buffer, move |_| drop(memory)) };
+    };
+    assert!(active.register(0, receive).is_ok());
     let (data, mut small, mut large) = (vec![1; 20_000], [0u8; 16], vec![0u8; 20_000]);
     let requests = [const { Request::new() }; 3];
     // SAFETY: buffers and requests live until the engine is gone, which is before this function ends.
@@ -81,6 +94,8 @@ pub fn messages(mut bytes: &[u8]) {
         wire.incoming.lock().push(message.to_vec());
         engine.progress();
     }
+    active.close();
+    drop(active);
     drop(world);
     drop(engine);
 }

@@ -11,7 +11,9 @@
 //! - `core`: peers, links, operations, the control queue, flow control, failover, completion, device copies.
 //! - `protocol`: moves a message's data, one file for each protocol.
 //! - `tag`: matching, communicators, requests, and the calls of [`Engine`].
+//! - `am`: active messages.
 
+mod am;
 mod buffer;
 mod core;
 mod error;
@@ -23,6 +25,7 @@ mod tag;
 mod wire;
 
 pub use crate::core::Config;
+pub use am::{ActiveMessages, Arrival, Counts as ActiveCounts, HEADER_LIMIT, INLINE_LIMIT, Poster};
 pub use buffer::Buffer;
 pub use error::{Abort, Error};
 pub use protocol::{Explained, Form, Side, explain};

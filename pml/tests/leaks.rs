@@ -6,6 +6,7 @@ use cableway_btl::Flags;
 use cableway_pml::SendMode;
 use test_nodes::Counting;
 
+use common::active::{Active, Received, keeper};
 use common::{Link, Ranks, pattern};
 
 #[global_allocator]
@@ -27,12 +28,34 @@ fn a_job() {
     ranks.finalize();
 }
 
+/// Posts active messages that are received, dropped, unknown, or still wait at the end.
+fn active_messages() {
+    let active = Active::new(2, &[Link::new("net", Flags::GET)], &[("pml_unexpected_limit", "4K")]);
+    let received = Received::default();
+    active.am[1].register(1, keeper(&received)).unwrap();
+    active.am[1].register(2, |_| {}).unwrap();
+    for id in [1, 2, 3] {
+        for len in [0, 8, 8000, 300_000] {
+            active.post(0, 1, id, b"header", pattern(len, 1)).unwrap();
+            active.post(1, 0, id, b"nobody has registered a handler there", pattern(len, 1)).unwrap();
+        }
+    }
+    active.until(|| received.lock().len() == 4 && active.am[0].poster().pending() == 0);
+    active.ranks.settle();
+    for am in &active.am {
+        am.close();
+    }
+    active.ranks.finalize();
+}
+
 #[test]
 fn a_dropped_engine_frees_its_memory() {
     a_job();
+    active_messages();
     let before = ALLOCATED.bytes();
     for _ in 0..10 {
         a_job();
+        active_messages();
     }
     let after = ALLOCATED.bytes();
     assert!(after <= before + 1000, "each run leaks {} bytes", (after - before) / 10);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use cableway_base::Rank;
 use cableway_coll::Group;
-use cableway_pml::Engine;
+use cableway_pml::{ActiveMessages, Engine};
 
 use crate::collective::{Member, Prepared};
 use crate::selector::raw_rank;
@@ -97,13 +97,17 @@ impl Communicator {
     }
 
     /// Converts a rank of this communicator to the rank in the job.
-    fn process(&self, rank: Rank) -> Result<Rank, cableway_pml::Error> {
+    pub(crate) fn process(&self, rank: Rank) -> Result<Rank, cableway_pml::Error> {
         let no_such_rank = || cableway_pml::Error::NoSuchRank { rank: raw_rank(rank), size: self.group().len() };
         self.group().get(rank as usize).copied().ok_or_else(no_such_rank)
     }
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.shared.world.engine
+    }
+
+    pub(crate) fn active(&self) -> &ActiveMessages {
+        &self.shared.world.active
     }
 
     /// Returns this process and the number of members, for collective operations.

@@ -4,6 +4,7 @@
 //! operation stays borrowed until then. The program can neither free nor access it while a peer, a device or another
 //! thread reads or writes it. Leaking a request does not end the borrow.
 
+mod active;
 mod collective;
 mod persistent;
 mod request;

@@ -93,7 +93,9 @@ fn finish(scope: &Scope<'_, '_>, entry: Entry) -> (Operation, Result<RawStatus, 
 /// Returns the status of an operation. The engine reports none for a send, so it is taken from the description.
 pub(crate) fn described(operation: &Operation, status: RawStatus) -> Status {
     match (operation.verb, operation.peer, operation.tag) {
-        ("send", Some(peer), Some(tag)) => Status { source: peer, tag, bytes: operation.bytes },
+        ("send" | "active message", Some(peer), tag) => {
+            Status { source: peer, tag: tag.unwrap_or(0), bytes: operation.bytes }
+        }
         _ => Status::new(status),
     }
 }

@@ -1,6 +1,7 @@
 //! Jobs of several processes, as users start them. The ranks are this executable with the argument `role=NAME`, so that
 //! it can be copied to another machine together with `cableway`.
 
+mod active;
 mod cli;
 mod collectives;
 mod device;
@@ -30,6 +31,7 @@ fn main() -> std::process::ExitCode {
         return support::play(
             &role,
             &[
+                active::ROLES,
                 modex::ROLES,
                 library::ROLES,
                 collectives::ROLES,
@@ -48,6 +50,7 @@ fn main() -> std::process::ExitCode {
         );
     }
     let tests = [
+        active::TESTS,
         launcher::TESTS,
         modex::TESTS,
         cli::TESTS,

@@ -8,6 +8,7 @@ use cableway_base::{Counters, Rank};
 use cableway_common_cuda::Devices;
 
 use super::registry::Registry;
+use super::services::{Service, Services};
 use super::tasks::Tasks;
 use crate::core::{Config, Core};
 use crate::error::Error;
@@ -29,6 +30,7 @@ pub struct Engine {
     /// The number of notices that have arrived.
     notices: AtomicU64,
     pub(super) tasks: Tasks,
+    pub(super) services: Services,
 }
 
 impl Engine {
@@ -65,6 +67,7 @@ impl Engine {
             me: me.clone(),
             notices: AtomicU64::new(0),
             tasks: Tasks::default(),
+            services: Services::default(),
         }))
     }
 
@@ -88,6 +91,11 @@ impl Engine {
     /// Returns the engine as a counted reference, for what keeps it alive.
     pub fn handle(&self) -> Option<Arc<Engine>> {
         self.me.upgrade()
+    }
+
+    /// Adds a service, which is polled from now on and lives as long as the engine.
+    pub(crate) fn add_service(&self, service: Arc<dyn Service>) {
+        self.services.add(service);
     }
 
     /// Counts a collective operation.

@@ -13,7 +13,7 @@ use super::wait::AbortUnlessComplete;
 use crate::buffer::Buffer;
 use crate::core::Done;
 use crate::error::{Abort, Error};
-use crate::protocol::UnexpectedMessage;
+use crate::protocol::{Content, UnexpectedMessage};
 use crate::status::{PROC_NULL, Status};
 
 /// A message that a matched probe took out of the queue. Dropping it discards the message, and aborts it at a sender
@@ -35,6 +35,12 @@ impl Message {
     /// Returns the status that a probe would return.
     pub fn status(&self) -> Status {
         self.status
+    }
+
+    /// Returns the bytes of a message that came whole, or `None` if they must be received.
+    pub(crate) fn payload(&self) -> Option<&[u8]> {
+        let unexpected = &self.taken.as_ref()?.unexpected;
+        matches!(unexpected.content, Content::Eager).then_some(&unexpected.payload)
     }
 }
 
@@ -83,11 +89,21 @@ impl Engine {
         let Some(taken) = taken else {
             return Ok(Some(Message { status: Status::EMPTY, engine: Weak::new(), taken: None }));
         };
-        Ok(taken.map(|(source, tag, unexpected)| Message {
+        Ok(taken.map(|taken| self.taken(on, taken)))
+    }
+
+    /// Takes the oldest message that waits, as [`improbe`](Self::improbe) does, but makes no progress.
+    pub(crate) fn take_waiting(&self, on: &Arc<Communicator>, source: i32, tag: i32) -> Option<Message> {
+        let taken = on.matching.lock().matcher.take(Pattern { source, tag })?;
+        Some(self.taken(on, taken))
+    }
+
+    fn taken(&self, on: &Arc<Communicator>, (source, tag, unexpected): (u32, i32, UnexpectedMessage)) -> Message {
+        Message {
             status: Status { source: source as i32, tag, len: unexpected.len(), cancelled: false },
             engine: self.me.clone(),
             taken: Some(Taken { communicator: on.clone(), source, unexpected }),
-        }))
+        }
     }
 
     /// Waits for such a message and takes it.

@@ -102,7 +102,17 @@ impl Engine {
     #[inline]
     pub fn progress(&self) -> usize {
         let events = core::turn(self);
-        if self.tasks.is_empty() || self.is_forked() { events } else { events + self.tasks.poll() }
+        if self.tasks.is_empty() && self.services.is_empty() { events } else { events + self.poll_others() }
+    }
+
+    /// Polls what progresses with messages. Returns how many events there were.
+    #[cold]
+    fn poll_others(&self) -> usize {
+        if self.is_forked() {
+            return 0;
+        }
+        let ended = if self.tasks.is_empty() { 0 } else { self.tasks.poll() };
+        ended + self.services.poll()
     }
 
     /// Flushes earlier sends, then tells peers that this process ends in good order. Waits at most `limit`, and returns

@@ -1,6 +1,7 @@
 //! Several engines in one process and thread, connected by a scripted network.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod active;
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub mod memory;
 pub mod net;

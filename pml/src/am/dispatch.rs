@@ -1,0 +1,307 @@
+//! Calls handlers, one at a time, in the order of each sender's posts.
+//!
+//! Messages wait in the queue of unexpected messages of the hidden communicator, which bounds their memory by the
+//! senders' credit. Each poll takes some of them. A message that came with its bytes is handled in place. Another one,
+//! which its sender only announced for want of credit, is received first. Later messages of that sender wait meanwhile,
+//! those of other senders do not.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use ahash::RandomState;
+use parking_lot::{Mutex, RwLock};
+
+use super::arrival::{Arrival, discard};
+use super::poster::Poster;
+use super::state::{Event, State};
+use super::wire::{Data, MESSAGE_LIMIT, Preamble, TAG};
+use crate::buffer::Buffer;
+use crate::core::{self, Done};
+use crate::error::Error;
+use crate::status::ANY;
+use crate::tag::{Engine, Message, Request, Service};
+use crate::wire::Malformed;
+
+/// Most messages and completions of one poll, so that a waiting call notices soon that its own operation is complete.
+const BATCH: usize = 64;
+
+/// Unknown ids that are reported. A hostile peer could send four billion.
+const REPORTED: usize = 16;
+
+pub(super) type Handler = Arc<dyn Fn(Arrival<'_>) + Send + Sync>;
+
+/// Counts of what was handled. See [`ActiveMessages::counts`](super::ActiveMessages::counts).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Messages that were passed to their handlers.
+    pub handled: u64,
+    /// Messages that were dropped because no handler has their id.
+    pub unknown: u64,
+    /// Handlers and completions that panicked.
+    pub panicked: u64,
+}
+
+pub(super) struct Dispatcher {
+    /// It owns this value.
+    engine: Weak<Engine>,
+    state: Arc<State>,
+    handlers: RwLock<HashMap<u32, Handler, RandomState>>,
+    /// Messages wait until there is a handler.
+    open: AtomicBool,
+    /// Whether a thread calls handlers now.
+    busy: AtomicBool,
+    /// Senders of which a message is being received, and their later messages. Used by the busy thread only.
+    blocked: Mutex<HashMap<u32, VecDeque<Message>, RandomState>>,
+    reported: Mutex<Vec<u32>>,
+    handled: AtomicU64,
+    unknown: AtomicU64,
+    panicked: AtomicU64,
+}
+
+impl Dispatcher {
+    pub(super) fn new(engine: Weak<Engine>, state: Arc<State>) -> Self {
+        Dispatcher {
+            engine,
+            state,
+            handlers: RwLock::default(),
+            open: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+            blocked: Mutex::default(),
+            reported: Mutex::default(),
+            handled: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn add(&self, id: u32, handler: Handler) -> Result<(), Error> {
+        let mut handlers = self.handlers.write();
+        if handlers.contains_key(&id) {
+            return Err(Error::HandlerInUse { id });
+        }
+        handlers.insert(id, handler);
+        self.open.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, id: u32) -> bool {
+        let removed = self.handlers.write().remove(&id);
+        removed.is_some()
+    }
+
+    /// Drops all handlers and the messages that wait.
+    pub(super) fn clear(&self) {
+        // The values are dropped without a lock: what a handler owns may call back.
+        let handlers = std::mem::take(&mut *self.handlers.write());
+        let blocked = std::mem::take(&mut *self.blocked.lock());
+        drop((handlers, blocked));
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts { handled: read(&self.handled), unknown: read(&self.unknown), panicked: read(&self.panicked) }
+    }
+
+    /// Handles one event or message. Returns false if there is none.
+    fn step(&self, engine: &Engine, poster: &Poster) -> bool {
+        match self.state.pop() {
+            Some(Event::Complete(complete)) => {
+                self.guarded(complete, || "a completion of an active message".to_owned());
+                return true;
+            }
+            Some(Event::Received { source, bytes }) => {
+                self.received(engine, poster, source, bytes);
+                return true;
+            }
+            None => {}
+        }
+        if !self.open.load(Ordering::Acquire) {
+            return false;
+        }
+        let Some(message) = engine.take_waiting(&self.state.communicator, ANY, TAG) else { return false };
+        let source = message.status().source as u32;
+        if let Some(later) = self.blocked.lock().get_mut(&source) {
+            later.push_back(message);
+            return true;
+        }
+        if let Some(message) = self.handle_whole(engine, poster, source, message) {
+            self.receive(engine, source, message, VecDeque::new());
+        }
+        true
+    }
+
+    /// Handles a message that came with its bytes. Returns another one.
+    fn handle_whole(&self, engine: &Engine, poster: &Poster, source: u32, message: Message) -> Option<Message> {
+        let Some(bytes) = message.payload() else { return Some(message) };
+        self.handle(engine, poster, source, bytes);
+        // The drop of the message gives the sender its credit back.
+        None
+    }
+
+    /// Receives a message that was only announced. `later` messages of its sender wait.
+    fn receive(&self, engine: &Engine, source: u32, message: Message, later: VecDeque<Message>) {
+        let len = message.status().len;
+        if len > MESSAGE_LIMIT as u64 {
+            // Nothing that follows such a message makes sense.
+            return self.disconnect(engine, source, &Malformed::ActiveMessage { len, reason: "it is too long" });
+        }
+        self.blocked.lock().insert(source, later);
+        let bytes = vec![0; len as usize].into_boxed_slice();
+        let fetch =
+            Box::into_raw(Box::new(Fetch { request: Request::new(), bytes, source, state: self.state.clone() }));
+        // SAFETY: the request is new, and the hook gets the box that it expects. Box and bytes live until it frees them.
+        unsafe {
+            (*fetch).request.set_hook(Some((fetched, fetch.cast())));
+            let into = Buffer::bytes((*fetch).bytes.as_mut_ptr(), len);
+            engine.imrecv(message, into, fetch.cast());
+        }
+    }
+
+    /// Handles a message that has been received, and then those of its sender that waited for it.
+    fn received(&self, engine: &Engine, poster: &Poster, source: u32, bytes: Result<Box<[u8]>, Error>) {
+        match bytes {
+            Ok(bytes) => self.handle(engine, poster, source, &bytes),
+            Err(error) => log::debug!("an active message of rank {source} was lost: {error}"),
+        }
+        loop {
+            let next = {
+                let mut blocked = self.blocked.lock();
+                let Some(later) = blocked.get_mut(&source) else { return };
+                let Some(next) = later.pop_front() else {
+                    blocked.remove(&source);
+                    return;
+                };
+                next
+            };
+            if let Some(announced) = self.handle_whole(engine, poster, source, next) {
+                let later = self.blocked.lock().remove(&source).unwrap_or_default();
+                return self.receive(engine, source, announced, later);
+            }
+        }
+    }
+
+    /// Passes a message to its handler.
+    fn handle(&self, engine: &Engine, poster: &Poster, source: u32, bytes: &[u8]) {
+        let Preamble { id, header, data } = match Preamble::parse(bytes) {
+            Ok(message) => message,
+            Err(malformed) => return self.disconnect(engine, source, &malformed),
+        };
+        let handler = self.handlers.read().get(&id).cloned();
+        let Some(handler) = handler else {
+            if let Data::Follows { tag, .. } = data {
+                discard(engine, &self.state, source, tag);
+            }
+            return self.note_unknown(source, id);
+        };
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        let arrival = Arrival { poster, source, id, header, data: Some(data) };
+        self.guarded(|| handler(arrival), || format!("the handler of active message {id}, from rank {source},"));
+    }
+
+    fn note_unknown(&self, source: u32, id: u32) {
+        self.unknown.fetch_add(1, Ordering::Relaxed);
+        let mut reported = self.reported.lock();
+        if reported.len() < REPORTED && !reported.contains(&id) {
+            reported.push(id);
+            log::error!("active message {id} from rank {source} is dropped: register a handler before peers post it");
+        }
+    }
+
+    /// Calls the program's code. A panic ends there.
+    fn guarded(&self, act: impl FnOnce(), what: impl FnOnce() -> String) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
+            self.panicked.fetch_add(1, Ordering::Relaxed);
+            log::error!("{} panicked: {}", what(), text(&*panic));
+            // The drop of what was thrown may panic as well.
+            std::mem::forget(panic);
+        }
+    }
+
+    #[cold]
+    fn disconnect(&self, engine: &Engine, source: u32, malformed: &Malformed) {
+        let process = self.state.communicator.group()[source as usize];
+        let Some(slot) = engine.known(process) else { return };
+        let mut done = Done::default();
+        core::disconnect(engine, slot, malformed, &mut done);
+        done.run();
+    }
+
+    /// Handles all events that are left, without taking messages.
+    pub(super) fn finish(&self) {
+        while let Some(event) = self.state.pop() {
+            if let Event::Complete(complete) = event {
+                self.guarded(complete, || "a completion of an active message".to_owned());
+            }
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let waits = || self.state.communicator.queue_lengths().unexpected != 0;
+        self.state.has_events() || (self.open.load(Ordering::Acquire) && waits())
+    }
+}
+
+impl Service for Dispatcher {
+    fn poll(&self) -> usize {
+        let mut handled = 0;
+        // Another thread may have skipped its turn because this one was busy, so look again afterwards.
+        while handled < BATCH && self.has_work() && !self.busy.swap(true, Ordering::AcqRel) {
+            let _busy = Busy(&self.busy);
+            let Some(engine) = self.engine.upgrade() else { return handled };
+            let poster = Poster { engine, state: self.state.clone() };
+            let before = handled;
+            while handled < BATCH && self.step(&poster.engine, &poster) {
+                handled += 1;
+            }
+            if handled == before {
+                break;
+            }
+        }
+        handled
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.has_work()
+    }
+}
+
+/// Lets other threads call handlers once dropped.
+struct Busy<'d>(&'d AtomicBool);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A message that is being received.
+#[repr(C)]
+struct Fetch {
+    /// The first field, so that both have the same address.
+    request: Request,
+    bytes: Box<[u8]>,
+    source: u32,
+    state: Arc<State>,
+}
+
+/// Passes a message that has been received to the dispatcher. It is the hook of its request.
+///
+/// # Safety
+/// `user` is a leaked box of a [`Fetch`], and nothing else uses it.
+unsafe fn fetched(_request: *const Request, user: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let Fetch { request, bytes, source, state } = *unsafe { Box::from_raw(user.cast::<Fetch>()) };
+    let bytes = request.result().map(|_| bytes);
+    state.push(Event::Received { source, bytes });
+}
+
+/// Returns the text of a panic.
+fn text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
+}

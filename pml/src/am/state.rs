@@ -1,0 +1,110 @@
+//! What posts, arrivals and the dispatcher of one engine share.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+
+use super::wire::TAG;
+use crate::error::Error;
+use crate::tag::{Communicator, Engine, Service};
+
+/// A function to call once an operation is complete.
+pub(super) type Then<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
+
+/// Something for the dispatcher, which an operation's hook adds.
+pub(super) enum Event {
+    /// A completion to call.
+    Complete(Box<dyn FnOnce() + Send>),
+    /// An active message that came without its bytes has been received, or has failed.
+    Received { source: u32, bytes: Result<Box<[u8]>, Error> },
+}
+
+pub(super) struct State {
+    /// It carries active messages only. The group is that of all processes that may send some.
+    pub(super) communicator: Arc<Communicator>,
+    events: Mutex<VecDeque<Event>>,
+    /// Their number, so that progress without an event takes no lock.
+    waiting: AtomicUsize,
+    /// The tag of the last data that was sent in a message of its own.
+    last_tag: AtomicI32,
+    /// Posts whose memory the engine still uses.
+    posts: AtomicUsize,
+    /// The dispatcher, which is polled from the first use on.
+    service: OnceLock<Weak<dyn Service>>,
+    started: AtomicBool,
+}
+
+impl State {
+    pub(super) fn new(communicator: Arc<Communicator>) -> Self {
+        State {
+            communicator,
+            events: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            last_tag: AtomicI32::new(TAG),
+            posts: AtomicUsize::new(0),
+            service: OnceLock::new(),
+            started: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the dispatcher. Called once.
+    pub(super) fn serve_by(&self, service: Weak<dyn Service>) {
+        let _ = self.service.set(service);
+    }
+
+    /// Has the engine poll the dispatcher from now on.
+    pub(super) fn start(&self, engine: &Engine) {
+        if !self.started.swap(true, Ordering::AcqRel)
+            && let Some(service) = self.service.get().and_then(Weak::upgrade)
+        {
+            engine.add_service(service);
+        }
+    }
+
+    /// Returns a tag for data. A tag comes again after all others.
+    pub(super) fn next_tag(&self) -> i32 {
+        let next = |last: i32| Some(if last == i32::MAX { TAG + 1 } else { last + 1 });
+        // The function always answers, so both results are the last tag.
+        let last = self.last_tag.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_else(|last| last);
+        if last == i32::MAX { TAG + 1 } else { last + 1 }
+    }
+
+    pub(super) fn push(&self, event: Event) {
+        let mut events = self.events.lock();
+        events.push_back(event);
+        self.waiting.store(events.len(), Ordering::Release);
+    }
+
+    pub(super) fn complete<T: Send + 'static>(&self, then: Then<T>, result: Result<T, Error>) {
+        self.push(Event::Complete(Box::new(move || then(result))));
+    }
+
+    pub(super) fn pop(&self) -> Option<Event> {
+        if !self.has_events() {
+            return None;
+        }
+        let mut events = self.events.lock();
+        let event = events.pop_front();
+        self.waiting.store(events.len(), Ordering::Release);
+        event
+    }
+
+    #[inline]
+    pub(super) fn has_events(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn begin_post(&self) {
+        self.posts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_post(&self) {
+        self.posts.fetch_sub(1, Ordering::Release);
+    }
+
+    pub(super) fn posts(&self) -> usize {
+        self.posts.load(Ordering::Acquire)
+    }
+}
