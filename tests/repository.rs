@@ -147,6 +147,19 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["lib.rs"],
         ],
     ),
+    (
+        "mpich/src/lib.rs",
+        &[
+            &["boundary.rs", "guard.rs"],
+            &["cards.rs"],
+            &["modex.rs"],
+            &["process.rs"],
+            &["types.rs", "groups.rs"],
+            &["calls.rs"],
+            &["entries.rs"],
+            &["lib.rs"],
+        ],
+    ),
 ];
 
 fn root() -> &'static Path {
