@@ -68,6 +68,18 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-ompi-intercept",
         ],
     ),
+    (
+        "cableway-coll-mpich",
+        &[
+            "cableway-base",
+            "cableway-common-cuda",
+            "cableway-datatype",
+            "cableway-btl",
+            "cableway-pml",
+            "cableway-coll",
+            "cableway-transports",
+        ],
+    ),
     // It is preloaded into programs, so it must be small. It calls the component through a table of functions only.
     ("cableway-ompi-intercept", &[]),
     ("cableway-ompi-preload", &["cableway-ompi-intercept"]),
@@ -135,6 +147,19 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["reduce"],
             &["run"],
             &["agreement"],
+            &["lib.rs"],
+        ],
+    ),
+    (
+        "mpich/src/lib.rs",
+        &[
+            &["boundary.rs", "guard.rs"],
+            &["cards.rs"],
+            &["modex.rs"],
+            &["process.rs"],
+            &["types.rs", "groups.rs"],
+            &["calls.rs"],
+            &["entries.rs"],
             &["lib.rs"],
         ],
     ),

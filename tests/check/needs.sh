@@ -7,7 +7,7 @@ readonly ROOM=8
 
 # command or library -> its Debian package
 readonly NEEDS=(
-    ip:iproute2 tc:iproute2 nft:nftables mpirun:openmpi-bin mpicc:libopenmpi-dev NPopenmpi:netpipe-openmpi g++:g++ libpmix.so.2:libpmix-dev
+    ip:iproute2 tc:iproute2 nft:nftables mpirun:openmpi-bin mpicc:libopenmpi-dev mpiexec.hydra:mpich mpicc.mpich:libmpich-dev NPopenmpi:netpipe-openmpi g++:g++ libpmix.so.2:libpmix-dev
     slurmctld:slurmctld slurmd:slurmd srun:slurm-client mpi_pmix.so:slurm-wlm-basic-plugins
     debootstrap:debootstrap python3-config:python3-dev venv:python3-venv
     clang-19:clang-19 ld.lld-19:lld-19 cmake:cmake libclang:libclang-dev libibverbs.so.1:ibverbs-providers ib_send_lat:perftest

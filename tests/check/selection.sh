@@ -23,6 +23,7 @@ no_bindings() {
 packages() {
     echo --workspace
     command -v mpicc >/dev/null || echo --exclude cableway-ompi
+    command -v mpicc.mpich >/dev/null || echo --exclude cableway-coll-mpich
     [ -z "$(no_bindings)" ] || echo --exclude cableway-btl-openib
 }
 

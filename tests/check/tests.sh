@@ -5,7 +5,7 @@ readonly WITHOUT_DEVICE='not (package(cableway-btl-openib) and kind(test) and no
 
 # Unit, property and multi-process tests.
 tests() {
-    run_tests "not package(cableway-ompi) and $WITHOUT_DEVICE"
+    run_tests "not package(cableway-ompi) and not package(cableway-coll-mpich) and $WITHOUT_DEVICE"
 }
 
 # The component, under this machine's own Open MPI.
@@ -16,6 +16,16 @@ mpi() {
     done
     ! all || export CABLEWAY_TEST_WHOLE=1
     run_tests "package(cableway-ompi) and $WITHOUT_DEVICE"
+}
+
+# The preloaded library, under this machine's MPICH.
+mpich() {
+    local need
+    for need in mpicc.mpich mpiexec.hydra; do
+        command -v $need >/dev/null || { skip "there is no $need, so no MPICH to preload the library into"; return 0; }
+    done
+    ! all || export CABLEWAY_TEST_WHOLE=1
+    run_tests "package(cableway-coll-mpich)"
 }
 
 # Runs the tests that a nextest filter selects. Without nextest the step 'tests' runs all of them.
