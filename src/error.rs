@@ -4,7 +4,7 @@ use std::fmt;
 
 use cableway_base::{ParameterError, Rank};
 use cableway_btl::ModexError;
-use cableway_pml::Buffer;
+use cableway_pml::{Buffer, Place};
 
 use crate::selector::{Sender, Tag};
 
@@ -108,11 +108,11 @@ impl Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
-    /// `send`, `receive`, `probe`, `active message` or `landing` (of an active message's data).
+    /// `send`, `receive`, `probe`, `put`, `get`, `atomic`, `active message` or `landing` (of an active message's data).
     pub verb: &'static str,
-    /// The other rank in the communicator; `None` for any rank.
+    /// The other rank in the communicator, or that in the job for `put`, `get` and `atomic`; `None` for any rank.
     pub peer: Option<Rank>,
-    /// The tag; `None` for any tag, and for active messages.
+    /// The tag; `None` for any tag, and for operations without one.
     pub tag: Option<i32>,
     /// The length of the buffer in bytes.
     pub bytes: u64,
@@ -120,7 +120,11 @@ pub struct Operation {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let preposition = if matches!(self.verb, "send" | "active message") { "to" } else { "from" };
+        let preposition = match self.verb {
+            "send" | "active message" | "put" => "to",
+            "atomic" => "at",
+            _ => "from",
+        };
         f.write_str(self.verb)?;
         if self.verb != "probe" {
             write!(f, " of {} bytes", self.bytes)?;
@@ -132,7 +136,7 @@ impl fmt::Display for Operation {
         }
         match self.tag {
             Some(tag) => write!(f, ", tag {tag}"),
-            None if matches!(self.verb, "active message" | "landing") => Ok(()),
+            None if matches!(self.verb, "active message" | "landing" | "put" | "get" | "atomic") => Ok(()),
             None => f.write_str(", any tag"),
         }
     }
@@ -181,6 +185,10 @@ impl Operation {
 
     pub(crate) fn receive(buffer: &Buffer<'_>, from: Sender, tag: Tag) -> Self {
         Operation { verb: "receive", peer: from.rank(), tag: tag.tag(), bytes: bytes(buffer) }
+    }
+
+    pub(crate) fn one_sided(verb: &'static str, at: &Place<'_>, bytes: u64) -> Self {
+        Operation { verb, peer: Some(at.key.rank()), tag: None, bytes }
     }
 
     pub(crate) fn post(buffer: &Buffer<'_>, to: Rank) -> Self {

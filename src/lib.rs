@@ -61,6 +61,12 @@
 //! [`World::post_am`] sends a message to the handler that the target registered with [`World::am_handler`]. The handler
 //! says where large data lands, in host or device memory, after it has seen the header ([`ActiveMessage::receive`]).
 //!
+//! # One-sided operations
+//!
+//! A rank registers memory ([`World::register`]) and sends its [`RemoteKey`] to others. They put into it, get from it and
+//! change its words ([`Communicator::put_signal`], [`Communicator::get`], [`Communicator::atomic`]), also in a [`Scope`].
+//! docs/one-sided.md says what is ordered and what is checked.
+//!
 //! # Order
 //!
 //! Two messages from one rank to another on one communicator, whose tags both match a receive, are received in the order
@@ -95,10 +101,13 @@ pub mod fuzzing;
 mod in_flight;
 pub mod launcher;
 mod modex;
+mod one_sided;
 mod progress;
 mod raw;
+mod registration;
 mod scope;
 mod selector;
+mod word;
 mod world;
 
 pub use active::{ActiveMessage, Poster};
@@ -110,8 +119,10 @@ pub use elements::{Complex, Elements, ElementsMut, Located, RecvElements, Reduci
 pub use error::{Collective, Error, ErrorKind, Operation};
 pub use modex::{StartedBy, pmix_library};
 pub use raw::RawRequest;
+pub use registration::{RawMemory, Register, RegisteredMemory, Registration, ScopedRegistration};
 pub use scope::{CollectiveRequest, Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
+pub use word::{Atomic, Word};
 pub use world::{World, WorldOptions};
 
 #[doc(hidden)]
@@ -130,7 +141,7 @@ pub use cableway_common_cuda::{
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{
     ActiveCounts, Error as EngineError, Explained as Protocol, Form, HEADER_LIMIT as AM_HEADER_LIMIT,
-    INLINE_LIMIT as AM_INLINE_LIMIT, Side,
+    INLINE_LIMIT as AM_INLINE_LIMIT, Place, Refusal, RemoteKey, Side, Signal, SignalUpdate,
 };
 pub use cableway_transports::check as check_transports;
 pub use half::f16;

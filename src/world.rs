@@ -9,7 +9,7 @@ use cableway_base::{Counters, Parameters, Rank, Source};
 use cableway_btl::Modex;
 use cableway_coll::Collectives;
 use cableway_common_cuda::Devices;
-use cableway_pml::{ActiveMessages, Config, Engine};
+use cableway_pml::{ActiveMessages, Config, Engine, OneSided};
 use cableway_transports::Growth;
 
 use crate::communicator::Communicator;
@@ -32,6 +32,7 @@ pub(crate) struct Inner {
     _progress_thread: Option<ProgressThread>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) collectives: Arc<Collectives>,
+    pub(crate) one_sided: OneSided,
     pub(crate) active: ActiveMessages,
     pub(crate) modex: Arc<dyn Modex>,
     parameters: Arc<Parameters>,
@@ -170,12 +171,14 @@ impl WorldOptions {
         let config = Config { modex: modex.clone(), parameters: parameters.clone(), devices: devices.clone(), btls };
         let engine = Engine::new(config)?;
         let job = modex.job();
+        let one_sided = OneSided::new(&engine, ONE_SIDED_CONTEXT, job.size, job.rank)?;
         let active = ActiveMessages::new(&engine, ACTIVE_CONTEXT, (0..job.size).collect(), job.rank)?;
         modex.fence()?;
         let progress_thread = parameters.progress_thread.then(|| ProgressThread::start(&engine)).transpose()?;
         let inner = Arc::new(Inner {
             _progress_thread: progress_thread,
             collectives: Collectives::new(engine.clone(), &parameters),
+            one_sided,
             active,
             engine,
             modex,
@@ -199,6 +202,9 @@ const HIDDEN_CONTEXTS: u32 = u32::MAX - 15;
 /// The context of active messages.
 const ACTIVE_CONTEXT: u32 = HIDDEN_CONTEXTS;
 
+/// The context of one-sided operations.
+const ONE_SIDED_CONTEXT: u32 = HIDDEN_CONTEXTS + 1;
+
 impl Inner {
     /// Returns a context that no process of the job has used. Each process counts in its own residue class modulo the
     /// size of the job. Returns none when the numbers are used up.
@@ -217,8 +223,10 @@ impl Inner {
         if !self.left.swap(true, Ordering::AcqRel) && !self.engine.is_forked() {
             // Posts own their data, so nobody else waits for them.
             let end = Instant::now() + self.peer_timeout();
-            self.engine.wait_until(|| self.active.poster().pending() == 0 || Instant::now() > end);
+            let pending = || self.active.poster().pending() + self.one_sided.pending();
+            self.engine.wait_until(|| pending() == 0 || Instant::now() > end);
             self.active.close();
+            self.one_sided.close();
         }
         self.engine.finalize(self.peer_timeout())
     }

@@ -130,11 +130,12 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "pml/src/lib.rs",
         &[
-            &["status.rs", "error.rs", "buffer.rs", "wire"],
+            &["refusal.rs", "status.rs", "error.rs", "buffer.rs", "wire"],
             &["core"],
             &["protocol"],
             &["tag"],
             &["am"],
+            &["rma"],
             &["lib.rs", "fuzzing.rs"],
         ],
     ),

@@ -6,6 +6,7 @@ use cableway_base::Rank;
 use cableway_common_cuda::DeviceError;
 use cableway_datatype::Convertor;
 
+use crate::refusal::Refusal;
 use crate::status::Status;
 
 /// Why an operation failed. The call that started the operation returns it, or its request holds it.
@@ -110,6 +111,71 @@ pub enum Error {
         size: usize,
         /// Bytes that the message needs, including overhead.
         needed: u64,
+    },
+    /// The owner of registered memory refused an access.
+    #[error("peer {peer} refused access to {len} bytes at offset {offset} of its registered memory: {refusal}")]
+    Refused {
+        /// The owner's rank in the job.
+        peer: Rank,
+        /// The offset of the access in bytes.
+        offset: u64,
+        /// The length of the access in bytes.
+        len: u64,
+        /// The owner's reason.
+        refusal: Refusal,
+    },
+    /// The owner of registered memory answered a get with data of another length.
+    #[error("peer {peer} answered a get of {expected} bytes with {sent} bytes")]
+    BadAnswer {
+        /// The owner's rank in the job.
+        peer: Rank,
+        /// The length in bytes of the data that it sent.
+        sent: u64,
+        /// The length in bytes of the get.
+        expected: u64,
+    },
+    /// A place is not within the registered memory, as its key tells.
+    #[error("{len} bytes at offset {offset} exceed the registered memory of {registered} bytes")]
+    OutsideRegistration {
+        /// The offset in bytes.
+        offset: u64,
+        /// The length in bytes.
+        len: u64,
+        /// The length of the registered memory in bytes.
+        registered: u64,
+    },
+    /// A word of a signal or an atomic operation is misaligned.
+    #[error("the word at offset {offset} is misaligned: its address must be a multiple of {width} bytes")]
+    MisalignedWord {
+        /// The offset in bytes.
+        offset: u64,
+        /// The word's width in bytes.
+        width: u64,
+    },
+    /// A word of this process's registered memory cannot be read.
+    #[error("cannot read a word at offset {offset} of registered memory: {reason}")]
+    BadWord {
+        /// The offset in bytes.
+        offset: u64,
+        /// Why not.
+        reason: Refusal,
+    },
+    /// The signal of a put is in another process than its data.
+    #[error("the signal is in memory of rank {owner}, but the data goes to rank {target}: use a key of rank {target}")]
+    ForeignSignal {
+        /// The rank in the job that owns the signal's memory.
+        owner: Rank,
+        /// The rank in the job that the data goes to.
+        target: Rank,
+    },
+    /// The buffer of a put or get is not one run of bytes.
+    #[error("a put or get needs one run of bytes: pack the elements, or move each block on its own")]
+    NotContiguous,
+    /// The memory cannot be registered.
+    #[error("the memory cannot be registered: {reason}")]
+    BadRegistration {
+        /// Why not.
+        reason: &'static str,
     },
     /// The header of an active message is too long.
     #[error("active message {id}: its header of {len} bytes exceeds {limit} bytes: send the rest as data")]

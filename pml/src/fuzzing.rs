@@ -43,6 +43,11 @@ fn several(bytes: &[u8]) {
     }
 }
 
+/// Parses what a peer asks of registered memory, or answers, and writes it again.
+pub fn one_sided(bytes: &[u8]) {
+    crate::rma::recode(bytes);
+}
+
 /// Parses an active message, and writes it again.
 pub fn active_message(bytes: &[u8]) {
     crate::am::recode(bytes);
@@ -225,6 +230,7 @@ mod tests {
             super::messages(&bytes);
             super::header(&bytes);
             super::card(&bytes);
+            super::one_sided(&bytes);
         }
     }
 }

@@ -7,11 +7,12 @@
 //!
 //! # Layers
 //! Each layer uses only the layers above it in this list. `tests/repository.rs` checks that.
-//! - `error`, `status`, `buffer`, `wire`: types that all layers share, and the bytes of headers.
+//! - `error`, `refusal`, `status`, `buffer`, `wire`: types that all layers share, and the bytes of headers.
 //! - `core`: peers, links, operations, the control queue, flow control, failover, completion, device copies.
 //! - `protocol`: moves a message's data, one file for each protocol.
 //! - `tag`: matching, communicators, requests, and the calls of [`Engine`].
 //! - `am`: active messages.
+//! - `rma`: one-sided operations, which are active messages.
 
 mod am;
 mod buffer;
@@ -20,6 +21,8 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod protocol;
+mod refusal;
+mod rma;
 mod status;
 mod tag;
 mod wire;
@@ -29,5 +32,7 @@ pub use am::{ActiveMessages, Arrival, Counts as ActiveCounts, HEADER_LIMIT, INLI
 pub use buffer::Buffer;
 pub use error::{Abort, Error};
 pub use protocol::{Explained, Form, Side, explain};
+pub use refusal::Refusal;
+pub use rma::{AtomicOperation, OneSided, Place, Registered, RemoteKey, Signal, SignalUpdate, Width};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode, Task};

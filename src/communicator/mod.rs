@@ -3,6 +3,7 @@
 mod collective;
 mod exchange;
 mod movement;
+mod one_sided;
 mod point_to_point;
 mod reduction;
 mod scan;
@@ -100,6 +101,10 @@ impl Communicator {
     pub(crate) fn process(&self, rank: Rank) -> Result<Rank, cableway_pml::Error> {
         let no_such_rank = || cableway_pml::Error::NoSuchRank { rank: raw_rank(rank), size: self.group().len() };
         self.group().get(rank as usize).copied().ok_or_else(no_such_rank)
+    }
+
+    pub(crate) fn world(&self) -> &Arc<Inner> {
+        &self.shared.world
     }
 
     pub(crate) fn engine(&self) -> &Engine {

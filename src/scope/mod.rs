@@ -6,6 +6,7 @@
 
 mod active;
 mod collective;
+mod one_sided;
 mod persistent;
 mod request;
 
@@ -20,6 +21,7 @@ use crate::collective::RunningList;
 use crate::communicator::{Communicator, Message};
 use crate::error::Operation;
 use crate::in_flight::{InFlight, RequestList};
+use crate::registration::RegistrationList;
 use crate::selector::{Sender, Tag, raw_rank};
 use crate::{AttachedBuffer, Error};
 
@@ -39,6 +41,7 @@ pub struct Scope<'scope, 'env: 'scope> {
     pending: RequestList<'env>,
     /// Collective operations that nobody waited for.
     collectives: RunningList<'env>,
+    registrations: RegistrationList,
     // Invariant: a shortened lifetime would allow buffers that do not live long enough.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -92,7 +95,9 @@ impl Communicator {
         // Its drop waits even if `work` panics, before buffers from outside can be freed.
         let pending = RequestList::new(self.engine());
         let collectives = RunningList::new(self.engine());
-        let scope = Scope { communicator: self, pending, collectives, scope: PhantomData, env: PhantomData };
+        let registrations = RegistrationList::default();
+        let scope =
+            Scope { communicator: self, pending, collectives, registrations, scope: PhantomData, env: PhantomData };
         work(&scope)
     }
 }

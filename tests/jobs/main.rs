@@ -21,6 +21,7 @@ mod library;
 mod mixed;
 mod modex;
 mod ompi;
+mod one_sided;
 mod pingpong;
 mod support;
 
@@ -45,6 +46,7 @@ fn main() -> std::process::ExitCode {
                 leaving::ROLES,
                 mixed::ROLES,
                 huge::ROLES,
+                one_sided::ROLES,
             ]
             .concat(),
         );
@@ -69,6 +71,7 @@ fn main() -> std::process::ExitCode {
         leaving::TESTS,
         mixed::TESTS,
         huge::TESTS,
+        one_sided::TESTS,
         pingpong::TESTS,
         ompi::TESTS,
     ];

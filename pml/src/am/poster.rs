@@ -10,7 +10,7 @@ use super::wire::{Data, HEADER_LIMIT, INLINE_LIMIT, Preamble, TAG};
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::status::Outcome;
-use crate::tag::{Engine, FastPath, Request, SendMode};
+use crate::tag::{Communicator, Engine, FastPath, Request, SendMode};
 
 /// Posts active messages of one engine. No call waits, so that handlers may post. May be used from any thread, and
 /// copied.
@@ -45,6 +45,11 @@ impl Poster {
     /// Returns the engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Returns the communicator that carries the messages. Other messages on it need tags below 0.
+    pub(crate) fn communicator(&self) -> &Arc<Communicator> {
+        &self.state.communicator
     }
 
     /// Returns this process's rank among those that may post to each other.

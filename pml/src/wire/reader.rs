@@ -44,6 +44,8 @@ pub(crate) enum Malformed {
     Resume { received: u64, delivered: u64, sent: u64 },
     #[error("too many messages for unknown communicators: {0}")]
     TooManyEarly(usize),
+    #[error("one-sided operation: {0}")]
+    OneSided(&'static str),
     #[error("active message of {len} bytes: {reason}")]
     ActiveMessage { len: u64, reason: &'static str },
 }

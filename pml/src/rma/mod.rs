@@ -1,0 +1,371 @@
+//! One-sided operations: registered memory, put, get, signals, atomic operations.
+//!
+//! A process registers memory and sends its key to others. These ask for accesses by active messages of their own
+//! context, and the owner serves them in whichever call makes progress. Data moves as the data of active messages, so
+//! every protocol and transport carries it, from and to host and device memory.
+//!
+//! - `key`: the remote key. `registry`: the table of registered memory, pure state. `wire`: asks and answers.
+//! - `owner`: serves asks. `words`: signals and atomic operations, by the owner's CPU. `registered`: a registration.
+//! - `window`: numbers, fences and completion of the operations to a target, pure state.
+//! - `operation`, `caller`: operations under way. `watch`: reports targets that die.
+//!
+//! # Order
+//! Operations to one target are independent of each other, unless a fence is between them. The signal of a put is given
+//! after all its data is there. An operation is complete at the caller only after it is complete at the target.
+
+mod caller;
+mod key;
+mod operation;
+mod owner;
+mod registered;
+mod registry;
+mod watch;
+mod window;
+mod wire;
+mod words;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cableway_base::Rank;
+use cableway_common_cuda::{Devices, MemoryClass};
+
+pub use key::{Place, RemoteKey};
+pub use registered::Registered;
+
+use crate::am::ActiveMessages;
+use crate::buffer::Buffer;
+use crate::core::Active;
+use crate::error::Error;
+use crate::tag::{Engine, Request};
+use caller::Caller;
+use key::Described;
+use operation::{Local, Memory, Operation};
+use owner::{Owner, disconnect};
+use registry::{Region, Span};
+use wire::{ANSWER, ASK, Answer, Ask, Change, SignalAsk, Update, Wish};
+
+/// How a signal changes its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalUpdate {
+    /// The word becomes this value.
+    Set(u64),
+    /// This value is added to the word, and wraps around. So the word counts puts.
+    Add(u64),
+}
+
+/// A word of 8 bytes that changes once the data of a put is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Signal<'k> {
+    /// The word, which is aligned to 8 bytes. The memory belongs to the target of the put.
+    pub at: Place<'k>,
+    /// The change.
+    pub update: SignalUpdate,
+}
+
+/// The width of a word of an atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// 4 bytes.
+    Four,
+    /// 8 bytes.
+    Eight,
+}
+
+/// An atomic operation. Of a word of 4 bytes, the lower half of the values counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtomicOperation {
+    /// Adds, and wraps around.
+    Add(u64),
+    /// Stores the value.
+    Swap(u64),
+    /// Stores `new` if the word is `expected`.
+    CompareSwap {
+        /// The value that the word must have.
+        expected: u64,
+        /// The value that it then gets.
+        new: u64,
+    },
+    /// And of all bits.
+    And(u64),
+    /// Or of all bits.
+    Or(u64),
+    /// Exclusive or of all bits.
+    Xor(u64),
+}
+
+/// The one-sided operations of one engine. May be used from any thread.
+pub struct OneSided {
+    active: ActiveMessages,
+    owner: Arc<Owner>,
+    caller: Arc<Caller>,
+    engine: Arc<Engine>,
+    size: u32,
+    me: Rank,
+}
+
+impl OneSided {
+    /// Prepares one-sided operations between the processes 0 to `size - 1`, of which this one is `me`. `context` carries
+    /// nothing else. All processes make this call. They serve each other from then on: a process that has registered no
+    /// memory refuses all accesses.
+    ///
+    /// # Errors
+    /// The context is in use.
+    pub fn new(engine: &Arc<Engine>, context: u32, size: u32, me: Rank) -> Result<Self, Error> {
+        let active = ActiveMessages::new(engine, context, (0..size).collect(), me)?;
+        let (owner, caller) = (Arc::<Owner>::default(), Arc::new(Caller::new(active.poster().clone())));
+        let serving = owner.clone();
+        active.register(ASK, move |arrival| serving.serve(arrival))?;
+        // The engine keeps the handlers, so they must not keep the engine.
+        let waiting = Arc::downgrade(&caller);
+        active.register(ANSWER, move |arrival| {
+            let (source, poster) = (arrival.source(), arrival.poster());
+            if let Some(Err(malformed)) = waiting.upgrade().map(|caller| caller.answer(arrival)) {
+                disconnect(poster.engine(), source, &malformed);
+            }
+        })?;
+        Ok(OneSided { active, owner, caller, engine: engine.clone(), size, me })
+    }
+
+    /// Registers `len` bytes at `address`, after looking up where they lie. They must lie in one allocation.
+    ///
+    /// # Safety
+    /// Until the registration is dropped, the memory stays allocated, and peers may read and write it at any time. So
+    /// this process accesses it only as it would access memory that another thread writes.
+    ///
+    /// # Errors
+    /// The address is null or wraps around, the bytes lie in several allocations, or the engine was finalized.
+    pub unsafe fn register(&self, address: *mut u8, len: u64) -> Result<Registered, Error> {
+        self.engine.core().check_open()?;
+        let devices = self.engine.devices();
+        let bad = |reason| Err(Error::BadRegistration { reason });
+        let Ok(bytes) = usize::try_from(len) else { return bad("it is larger than the address space") };
+        if address.is_null() && len > 0 {
+            return bad("its address is null");
+        }
+        let location = devices.classify(address, bytes);
+        if len > 0 && !devices.one_allocation(&location, address, bytes) {
+            return bad("it lies in several allocations: register each of them");
+        }
+        let region = Region { address: address.expose_provenance(), len, location };
+        let name = self.owner.add(region)?;
+        let described = Described {
+            base: region.address as u64,
+            len,
+            rank: self.me,
+            class: location.class,
+            device: device_id(devices, &location),
+        };
+        Ok(Registered::new(self.owner.clone(), self.engine.clone(), region, RemoteKey::new(&described, name)))
+    }
+
+    /// Starts to copy `from`, one run of bytes on the host or a device, to `to`. Then `signal` is given. The request
+    /// completes when both are done at the target.
+    ///
+    /// # Safety
+    /// As [`Engine::isend`].
+    ///
+    /// # Errors
+    /// The place is not within the memory, the buffer is not one run of bytes, the signal is misaligned or of another
+    /// process, or the target is gone. The request is not active then. Later failures are reported in the request.
+    pub unsafe fn put(
+        &self,
+        from: Buffer<'_>,
+        to: Place<'_>,
+        signal: Option<Signal<'_>>,
+        request: *const Request,
+    ) -> Result<(), Error> {
+        let memory = contiguous(from)?;
+        let span = self.span(to, memory.len)?;
+        let signal = signal.map(|signal| self.signal(&signal, to.key.rank())).transpose()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.start(to.key.rank(), span, Wish::Put(signal), Local::Put(memory), request) }
+    }
+
+    /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer.
+    ///
+    /// # Safety
+    /// As [`Engine::irecv`].
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub unsafe fn get(&self, into: Buffer<'_>, from: Place<'_>, request: *const Request) -> Result<(), Error> {
+        let memory = contiguous(into)?;
+        let span = self.span(from, memory.len)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.start(from.key.rank(), span, Wish::Get, Local::Get(memory), request) }
+    }
+
+    /// Starts an atomic operation on the word at `at`, and stores the word before it in `old`. The target's CPU makes it.
+    ///
+    /// # Safety
+    /// `old` has as many bytes as the word. It and the request stay valid and untouched until the request completes.
+    ///
+    /// # Errors
+    /// The word is not within the memory or is misaligned, or the target is gone. Later failures are in the request.
+    pub unsafe fn atomic(
+        &self,
+        operation: AtomicOperation,
+        width: Width,
+        at: Place<'_>,
+        old: *mut u8,
+        request: *const Request,
+    ) -> Result<(), Error> {
+        let bytes = match width {
+            Width::Four => 4,
+            Width::Eight => 8,
+        };
+        let span = self.word(at, bytes)?;
+        let (update, value, compare) = match operation {
+            AtomicOperation::Add(value) => (Update::Add, value, 0),
+            AtomicOperation::Swap(value) => (Update::Set, value, 0),
+            AtomicOperation::CompareSwap { expected, new } => (Update::CompareSet, new, expected),
+            AtomicOperation::And(value) => (Update::And, value, 0),
+            AtomicOperation::Or(value) => (Update::Or, value, 0),
+            AtomicOperation::Xor(value) => (Update::Xor, value, 0),
+        };
+        let (wish, local) = (Wish::Atomic(Change { update, value, compare }), Local::Atomic(old.expose_provenance()));
+        // SAFETY: the caller's promise.
+        unsafe { self.start(at.key.rank(), span, wish, local, request) }
+    }
+
+    /// Orders operations that start after this call after all earlier ones to `target`, or to every target. Does not
+    /// wait: later operations start once the earlier ones are complete.
+    pub fn fence(&self, target: Option<Rank>) {
+        if !self.engine.is_forked() {
+            self.caller.fence(target);
+        }
+    }
+
+    /// Waits until all operations that this process has started to `target`, or to any target, are complete. Their
+    /// requests hold their errors.
+    pub fn flush(&self, target: Option<Rank>) {
+        if !self.engine.is_forked() {
+            self.caller.flush(target);
+        }
+    }
+
+    /// Waits until `over` returns true for the word of 8 bytes at `offset`, which process `from` changes. Returns the
+    /// word. Makes progress meanwhile.
+    ///
+    /// # Errors
+    /// As [`Registered::load`], or `from` is gone and `over` returns false.
+    pub fn wait_for_word(
+        &self,
+        memory: &Registered,
+        offset: u64,
+        from: Rank,
+        mut over: impl FnMut(u64) -> bool,
+    ) -> Result<u64, Error> {
+        self.engine.core().check_open()?;
+        self.check_rank(from)?;
+        let mut word = memory.load(offset);
+        self.engine.wait_until(|| {
+            // What arrived before the process ended counts, so its end is looked for first.
+            let gone = self.caller.check(from);
+            word = memory.load(offset);
+            match (&word, gone) {
+                (Ok(value), _) if over(*value) => true,
+                (Ok(_), Err(error)) => {
+                    word = Err(error);
+                    true
+                }
+                (Ok(_), Ok(())) => false,
+                (Err(_), _) => true,
+            }
+        });
+        if self.engine.is_forked() { Err(Error::Forked) } else { word }
+    }
+
+    /// Returns the number of messages that wait in this process: asks, answers, and data under way.
+    pub fn pending(&self) -> usize {
+        self.active.poster().pending()
+    }
+
+    /// Ends one-sided operations. Those under way fail, and peers' later ones are not served.
+    pub fn close(&self) {
+        self.active.close();
+    }
+
+    /// # Safety
+    /// As [`put`](Self::put), [`get`](Self::get) or [`atomic`](Self::atomic).
+    unsafe fn start(
+        &self,
+        to: Rank,
+        span: Span,
+        wish: Wish,
+        local: Local,
+        request: *const Request,
+    ) -> Result<(), Error> {
+        self.engine.core().check_open()?;
+        let Some(request) = NonNull::new(request.cast_mut()) else {
+            return Err(Error::BadRequest { reason: "it is null" });
+        };
+        self.caller.issue(to, |number| {
+            // SAFETY: the caller's promise; the completion is the first field of a request.
+            let user = unsafe { Active::new(request.cast()) };
+            // SAFETY: the caller's promise.
+            unsafe { Operation::new(to, Ask { number, span, wish }, local, user) }
+        })
+    }
+
+    fn check_rank(&self, rank: Rank) -> Result<(), Error> {
+        if rank < self.size {
+            return Ok(());
+        }
+        Err(Error::NoSuchRank { rank: i32::try_from(rank).unwrap_or(i32::MAX), size: self.size as usize })
+    }
+
+    fn span(&self, place: Place<'_>, len: u64) -> Result<Span, Error> {
+        let Place { key, offset } = place;
+        self.check_rank(key.rank())?;
+        if key.covers(offset, len) {
+            return Ok(Span { name: key.name(), offset, len });
+        }
+        Err(Error::OutsideRegistration { offset, len, registered: key.len() })
+    }
+
+    fn word(&self, place: Place<'_>, width: u64) -> Result<Span, Error> {
+        let span = self.span(place, width)?;
+        if place.key.base().wrapping_add(span.offset).is_multiple_of(width) {
+            return Ok(span);
+        }
+        Err(Error::MisalignedWord { offset: span.offset, width })
+    }
+
+    fn signal(&self, signal: &Signal<'_>, target: Rank) -> Result<SignalAsk, Error> {
+        let word = self.word(signal.at, 8)?;
+        let owner = signal.at.key.rank();
+        if owner != target {
+            return Err(Error::ForeignSignal { owner, target });
+        }
+        let (update, value) = match signal.update {
+            SignalUpdate::Set(value) => (Update::Set, value),
+            SignalUpdate::Add(value) => (Update::Add, value),
+        };
+        Ok(SignalAsk { word, update, value })
+    }
+}
+
+/// Returns the UUID of the device that owns the memory, for people to read, or zeros.
+fn device_id(devices: &Devices, location: &cableway_common_cuda::Location) -> [u8; 16] {
+    let device = location.device.filter(|_| location.class != MemoryClass::Pinned);
+    device.and_then(|device| devices.uuid(device).ok()).unwrap_or_default()
+}
+
+fn contiguous(buffer: Buffer<'_>) -> Result<Memory, Error> {
+    buffer.packed_len()?;
+    let (address, len) = buffer.contiguous().ok_or(Error::NotContiguous)?;
+    Ok(Memory { address: address.expose_provenance(), len })
+}
+
+/// Parses an ask and an answer, and writes them again. For fuzzers.
+pub(crate) fn recode(bytes: &[u8]) {
+    if let Ok(ask) = Ask::parse(bytes) {
+        assert_eq!(&ask.to_bytes()[..], bytes);
+    }
+    if let Ok(answer) = Answer::parse(bytes) {
+        assert_eq!(&answer.to_bytes()[..], bytes);
+    }
+}

@@ -1,0 +1,174 @@
+//! An operation on another process's registered memory, from its start to its completion.
+//!
+//! It is complete when its target has answered and its buffer is not used any more. These are its parts.
+
+use std::sync::Arc;
+
+use cableway_base::Rank;
+use parking_lot::Mutex;
+
+use super::caller::Caller;
+use super::wire::{ASK, Answer, Ask};
+use crate::am::Arrival;
+use crate::buffer::Buffer;
+use crate::core::{Active, Done};
+use crate::error::Error;
+use crate::status::Status;
+
+/// See the module.
+pub(super) struct Operation {
+    to: Rank,
+    ask: Ask,
+    local: Local,
+    state: Mutex<State>,
+}
+
+/// The caller's memory.
+#[derive(Clone, Copy)]
+pub(super) enum Local {
+    /// The source of a put.
+    Put(Memory),
+    /// The destination of a get.
+    Get(Memory),
+    /// Where the word before an atomic operation is stored: as many bytes as the ask's span.
+    Atomic(usize),
+}
+
+/// One run of bytes, on the host or a device.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    pub(super) address: usize,
+    pub(super) len: u64,
+}
+
+impl Memory {
+    fn buffer(&self) -> Buffer<'static> {
+        Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len)
+    }
+}
+
+struct State {
+    /// Parts that have not ended.
+    left: u32,
+    answered: bool,
+    error: Option<Error>,
+    /// A part was dropped: active messages were closed.
+    dropped: bool,
+    /// `None` once the operation is complete.
+    user: Option<Active>,
+}
+
+impl Operation {
+    /// Makes an operation that has not started.
+    ///
+    /// # Safety
+    /// The local memory is valid, and for a get or an atomic operation exclusive to it, until `user` is completed.
+    pub(super) unsafe fn new(to: Rank, ask: Ask, local: Local, user: Active) -> Self {
+        let state = State { left: 1, answered: false, error: None, dropped: false, user: Some(user) };
+        Operation { to, ask, local, state: Mutex::new(state) }
+    }
+
+    /// Sends the ask, and the data of a put.
+    pub(super) fn start(self: &Arc<Self>, caller: &Arc<Caller>) {
+        let (poster, header) = (&caller.poster, self.ask.to_bytes());
+        let data = match self.local {
+            Local::Put(memory) => memory.buffer(),
+            Local::Get(_) | Local::Atomic(_) => Buffer::EMPTY,
+        };
+        // SAFETY: the source is valid until the operation is complete.
+        let mut started = unsafe { poster.post_inline(self.to, ASK, &header, data) };
+        if matches!(started, Ok(false)) {
+            self.state.lock().left += 1;
+            let part = Part { operation: self.clone(), caller: caller.clone(), open: true };
+            // SAFETY: as above; the operation is not complete before this part has ended.
+            let posted = unsafe { poster.post_then(self.to, ASK, &header, data, move |sent| part.end(sent)) };
+            started = posted.map(|()| true);
+        }
+        if let Err(error) = started {
+            // A post fails only if no later one can succeed.
+            self.fail(caller, error.clone());
+            caller.lose(self.to, &error);
+        }
+    }
+
+    /// Handles the target's answer. Only the first one counts.
+    pub(super) fn answered(self: &Arc<Self>, caller: &Arc<Caller>, arrival: Arrival<'_>, answer: &Answer) {
+        if std::mem::replace(&mut self.state.lock().answered, true) {
+            return;
+        }
+        let part = Part { operation: self.clone(), caller: caller.clone(), open: true };
+        let (peer, span) = (self.to, &self.ask.span);
+        if let Err(refusal) = answer.result {
+            return part.end(Err(Error::Refused { peer, offset: span.offset, len: span.len, refusal }));
+        }
+        match self.local {
+            Local::Put(_) => part.end(Ok(())),
+            Local::Atomic(old) => {
+                let bytes = answer.value.to_le_bytes();
+                let old = std::ptr::with_exposed_provenance_mut::<u8>(old);
+                // SAFETY: the place has as many bytes as the word, and is exclusive to the operation.
+                unsafe { old.copy_from_nonoverlapping(bytes.as_ptr(), span.len as usize) };
+                part.end(Ok(()));
+            }
+            Local::Get(memory) if arrival.len() == memory.len => {
+                // SAFETY: the destination is valid and exclusive until the operation is complete, which it is not
+                // before this part has ended.
+                unsafe { arrival.receive(memory.buffer(), move |landed| part.end(landed.map(drop))) };
+            }
+            Local::Get(memory) => {
+                part.end(Err(Error::BadAnswer { peer, sent: arrival.len(), expected: memory.len }));
+            }
+        }
+    }
+
+    /// Ends the operation with an error, unless the target has answered. Its buffer may be used for a while.
+    pub(super) fn fail(self: &Arc<Self>, caller: &Arc<Caller>, error: Error) {
+        if !std::mem::replace(&mut self.state.lock().answered, true) {
+            self.end_part(caller, Err(error));
+        }
+    }
+
+    fn end_part(self: &Arc<Self>, caller: &Arc<Caller>, result: Result<(), Error>) {
+        let (user, error) = {
+            let mut state = self.state.lock();
+            if let Err(error) = result {
+                state.error.get_or_insert(error);
+            }
+            state.left -= 1;
+            if state.left > 0 {
+                return;
+            }
+            let dropped = state.dropped.then_some(Error::Finalized);
+            (state.user.take(), state.error.take().or(dropped))
+        };
+        let Some(user) = user else { return };
+        let status = Status { source: self.to as i32, tag: 0, len: self.ask.span.len, cancelled: false };
+        let mut done = Done::default();
+        user.complete(status, error, &mut done);
+        done.run();
+        caller.ended(self.to, self.ask.number);
+    }
+}
+
+/// A part of an operation that is under way. It ends even if active messages drop it.
+struct Part {
+    operation: Arc<Operation>,
+    caller: Arc<Caller>,
+    open: bool,
+}
+
+impl Part {
+    fn end(mut self, result: Result<(), Error>) {
+        self.open = false;
+        self.operation.end_part(&self.caller, result);
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.open {
+            self.operation.state.lock().dropped = true;
+            self.operation.end_part(&self.caller, Ok(()));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The owner's side: registered memory, and what peers ask of it.
+//!
+//! An ask is checked before anything is written: the key of the data and that of the signal, both ranges, and the
+//! alignment of words. What passes is pinned until it is done.
+
+use std::sync::Arc;
+
+use cableway_base::Rank;
+use cableway_common_cuda::{Devices, Location};
+use parking_lot::Mutex;
+
+use super::key::Name;
+use super::registry::{Pin, Region, Registry, Span};
+use super::wire::{ANSWER, Answer, Ask, Change, SignalAsk, Wish};
+use super::words::{Word, Words};
+use crate::am::{Arrival, Poster};
+use crate::buffer::Buffer;
+use crate::core::{self, Done};
+use crate::error::Error;
+use crate::refusal::Refusal;
+use crate::tag::Engine;
+use crate::wire::Malformed;
+
+/// The registered memory of a process.
+#[derive(Default)]
+pub(super) struct Owner {
+    registry: Mutex<Registry>,
+    words: Words,
+}
+
+impl Owner {
+    /// Adds memory, whose location was looked up.
+    pub(super) fn add(&self, region: Region) -> Result<Name, Error> {
+        let mut authenticator = [0; 16];
+        let mut filled = 0;
+        while filled < authenticator.len() {
+            let flags = rustix::rand::GetRandomFlags::empty();
+            match rustix::rand::getrandom(&mut authenticator[filled..], flags) {
+                Ok(bytes) => filled += bytes,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return Err(Error::BadRegistration { reason: "the system has no random numbers" }),
+            }
+        }
+        let added = self.registry.lock().add(region, authenticator);
+        added.ok_or(Error::BadRegistration { reason: "its addresses wrap around" })
+    }
+
+    /// Admits no more accesses.
+    pub(super) fn close(&self, name: &Name) {
+        self.registry.lock().close(name);
+    }
+
+    /// Removes closed memory unless an access is under way. Returns whether it is removed.
+    pub(super) fn remove(&self, name: &Name) -> bool {
+        self.registry.lock().remove(name)
+    }
+
+    /// Reads a word of registered memory.
+    pub(super) fn load(self: &Arc<Self>, devices: &Devices, span: &Span) -> Result<u64, Error> {
+        let PinnedWord { pinned: _pinned, word } =
+            self.pin_word(span).map_err(|reason| Error::BadWord { offset: span.offset, reason })?;
+        // SAFETY: the word is registered and pinned, and was checked to be aligned.
+        let loaded = unsafe { self.words.load(devices, word) };
+        loaded.map_err(|source| Error::Device { address: word.address, len: word.width, source })
+    }
+
+    /// Does what a peer asks for, and answers. Data may land later.
+    pub(super) fn serve(self: &Arc<Self>, arrival: Arrival<'_>) {
+        let ask = match Ask::parse(arrival.header()) {
+            Ok(ask) => ask,
+            Err(malformed) => return disconnect(arrival.poster().engine(), arrival.source(), &malformed),
+        };
+        let reply = Reply { poster: arrival.poster().clone(), to: arrival.source(), number: ask.number };
+        match ask.wish {
+            Wish::Put(signal) => self.put(arrival, &ask.span, signal, reply),
+            Wish::Get => match self.pin(&ask.span) {
+                Ok(pinned) => reply.answer_with(pinned),
+                Err(refusal) => reply.answer(Err(refusal)),
+            },
+            Wish::Atomic(change) => {
+                let changed = self.pin_word(&ask.span).and_then(|word| word.change(reply.devices(), change));
+                reply.answer(changed);
+            }
+        }
+    }
+
+    fn put(self: &Arc<Self>, arrival: Arrival<'_>, span: &Span, signal: Option<SignalAsk>, reply: Reply) {
+        let admitted = self.pin(span).and_then(|data| {
+            let signal = signal.map(|signal| Ok::<_, Refusal>((self.pin_word(&signal.word)?, signal))).transpose()?;
+            if arrival.len() == span.len { Ok((data, signal)) } else { Err(Refusal::Incomplete) }
+        });
+        let (data, signal) = match admitted {
+            Ok(admitted) => admitted,
+            // The drop of the arrival drops its data.
+            Err(refusal) => return reply.answer(Err(refusal)),
+        };
+        let into = data.buffer();
+        let landing = Landing { data, signal, reply };
+        match arrival.data() {
+            // Little data from host to host, the usual case, is there at once.
+            Some(bytes) if !landing.data.location.on_device() => {
+                // SAFETY: the registered memory is pinned, has as many bytes, and may be written by peers.
+                unsafe { std::ptr::copy(bytes.as_ptr(), into.address(), bytes.len()) };
+                landing.end(Ok(bytes.len() as u64));
+            }
+            // SAFETY: the memory is pinned until the landing is dropped, and peers may write it.
+            _ => unsafe { arrival.receive(into, move |landed| landing.end(landed)) },
+        }
+    }
+
+    fn pin(self: &Arc<Self>, span: &Span) -> Result<Pinned, Refusal> {
+        let pin = self.registry.lock().pin(span)?;
+        let Pin { address, len, location, .. } = pin;
+        Ok(Pinned { owner: self.clone(), address, len, location, pin: Some(pin) })
+    }
+
+    fn pin_word(self: &Arc<Self>, span: &Span) -> Result<PinnedWord, Refusal> {
+        let pinned = self.pin(span)?;
+        let word = Word { address: pinned.address, width: span.len, location: pinned.location };
+        if word.is_aligned() { Ok(PinnedWord { pinned, word }) } else { Err(Refusal::Misaligned) }
+    }
+}
+
+/// Bytes of registered memory, which stays registered until this is dropped.
+struct Pinned {
+    owner: Arc<Owner>,
+    address: usize,
+    len: u64,
+    location: Location,
+    /// `None` in the drop only.
+    pin: Option<Pin>,
+}
+
+impl Pinned {
+    fn buffer(&self) -> Buffer<'static> {
+        Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(pin) = self.pin.take() {
+            self.owner.registry.lock().unpin(pin);
+        }
+    }
+}
+
+/// A word of registered memory, which is aligned.
+struct PinnedWord {
+    pinned: Pinned,
+    word: Word,
+}
+
+impl PinnedWord {
+    fn change(&self, devices: &Devices, change: Change) -> Result<u64, Refusal> {
+        // SAFETY: the word is registered and pinned, and was checked to be aligned.
+        let changed = unsafe { self.pinned.owner.words.change(devices, self.word, change) };
+        changed.map_err(|error| {
+            log::warn!("cannot change a word of registered memory for a peer: {error}");
+            Refusal::Device
+        })
+    }
+}
+
+/// A put whose data is on its way.
+struct Landing {
+    data: Pinned,
+    signal: Option<(PinnedWord, SignalAsk)>,
+    reply: Reply,
+}
+
+impl Landing {
+    /// Gives the signal, and answers.
+    fn end(self, landed: Result<u64, Error>) {
+        let Landing { data, signal, reply } = self;
+        let result = match landed {
+            Ok(bytes) if bytes == data.len => signal.map_or(Ok(0), |(word, SignalAsk { update, value, .. })| {
+                word.change(reply.devices(), Change { update, value, compare: 0 })
+            }),
+            Err(Error::Device { .. }) => Err(Refusal::Device),
+            _ => Err(Refusal::Incomplete),
+        };
+        // A peer that knows that its put is complete must not find the memory pinned by it.
+        drop(data);
+        reply.answer(result.map(|_| 0));
+    }
+}
+
+/// Where an answer goes.
+struct Reply {
+    poster: Poster,
+    to: u32,
+    number: u64,
+}
+
+impl Reply {
+    fn devices(&self) -> &Devices {
+        self.poster.engine().devices()
+    }
+
+    fn header(&self, result: Result<u64, Refusal>) -> [u8; super::wire::ANSWER_LEN] {
+        Answer { number: self.number, result: result.map(drop), value: result.unwrap_or(0) }.to_bytes()
+    }
+
+    fn answer(&self, result: Result<u64, Refusal>) {
+        // SAFETY: there is no data.
+        let posted = unsafe { self.poster.post_inline(self.to, ANSWER, &self.header(result), Buffer::EMPTY) };
+        self.note(posted.map(drop));
+    }
+
+    /// Answers with the data of a get.
+    fn answer_with(&self, data: Pinned) {
+        let (header, buffer) = (self.header(Ok(0)), data.buffer());
+        // SAFETY: the memory is pinned. Peers may write it meanwhile; which bytes are sent then is not promised.
+        let posted = unsafe { self.poster.post_then(self.to, ANSWER, &header, buffer, move |_sent| drop(data)) };
+        self.note(posted);
+    }
+
+    fn note(&self, posted: Result<(), Error>) {
+        if let Err(error) = posted {
+            log::debug!("an answer about registered memory is lost with rank {}: {error}", self.to);
+        }
+    }
+}
+
+/// Disconnects a peer that sent malformed bytes. Ranks of the communicator are those of the job.
+pub(super) fn disconnect(engine: &Engine, peer: Rank, malformed: &Malformed) {
+    if let Some(slot) = engine.known(peer) {
+        let mut done = Done::default();
+        core::disconnect(engine, slot, malformed, &mut done);
+        done.run();
+    }
+}

@@ -1,0 +1,88 @@
+//! A registration in its owner's hands.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cableway_common_cuda::Location;
+
+use super::key::RemoteKey;
+use super::owner::Owner;
+use super::registry::{Region, Span};
+use crate::error::Error;
+use crate::tag::Engine;
+
+/// Time that the end of a registration waits for accesses of peers if the thread panics or the engine was finalized.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// Memory that peers may access by its key until this is dropped. May be used from any thread.
+///
+/// The drop refuses later accesses and waits for those under way. It makes progress meanwhile, so it must not be called
+/// in a handler. If it can not wait any more, because the thread panics or the engine was finalized, and a peer still
+/// accesses the memory after 10 s, it aborts the process: the memory must not be freed.
+pub struct Registered {
+    owner: Arc<Owner>,
+    engine: Arc<Engine>,
+    region: Region,
+    key: RemoteKey,
+}
+
+impl Registered {
+    pub(super) fn new(owner: Arc<Owner>, engine: Arc<Engine>, region: Region, key: RemoteKey) -> Self {
+        Registered { owner, engine, region, key }
+    }
+
+    /// Returns the key, to be sent to those who may access the memory.
+    pub fn key(&self) -> &RemoteKey {
+        &self.key
+    }
+
+    /// Returns where the memory lies.
+    pub fn location(&self) -> &Location {
+        &self.region.location
+    }
+
+    /// Returns the address of the first byte.
+    pub fn address(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.region.address)
+    }
+
+    /// Reads the word of 8 bytes at `offset`. Data of puts whose signal it has seen is visible afterwards.
+    ///
+    /// # Errors
+    /// The registration has ended, the word is not within the memory or is misaligned, or the device driver refused.
+    pub fn load(&self, offset: u64) -> Result<u64, Error> {
+        self.owner.load(self.engine.devices(), &Span { name: self.key.name(), offset, len: 8 })
+    }
+
+    /// Ends the registration as the drop does. Later loads fail.
+    pub fn end(&self) {
+        if self.engine.is_forked() {
+            // Peers access the parent's memory, and locks may be held for ever here.
+            return;
+        }
+        let name = &self.key.name();
+        self.owner.close(name);
+        let mut removed = false;
+        let end = Instant::now() + LAST_WAIT;
+        self.engine.wait_until(|| {
+            removed = self.owner.remove(name);
+            removed || ((std::thread::panicking() || self.engine.core().check_open().is_err()) && Instant::now() > end)
+        });
+        if !removed {
+            log::error!("aborting: a peer accesses registered memory that this process wants to free");
+            std::process::abort();
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Registered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Registered").field(&self.key).finish()
+    }
+}

@@ -1,0 +1,315 @@
+//! What a process asks of registered memory, and the answer: headers of active messages.
+//!
+//! ```text
+//! ask     | kind: u8 | update: u8 | width: u8 | z: 5 | number: u64 | name: 24 | offset: u64 | len: u64 |
+//!         | value: u64 | compare, or the signal's offset: u64 | signal's name: 24 |        96 bytes
+//! answer  | number: u64 | code: u32 | z: u32 | value: u64 |                                24 bytes
+//! ```
+//!
+//! The data of a put comes with the ask, the data of a get with the answer.
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U32, U64};
+
+use super::key::Name;
+use super::registry::Span;
+use crate::refusal::Refusal;
+use crate::wire::{Malformed, layouts};
+
+layouts! {
+    /// See the module.
+    AskLayout {
+        kind: u8,
+        update: u8,
+        width: u8,
+        zero: [u8; 5],
+        number: U64,
+        name: Name,
+        offset: U64,
+        len: U64,
+        value: U64,
+        compare: U64,
+        signal: Name,
+    }
+    /// See the module.
+    AnswerLayout {
+        number: U64,
+        code: U32,
+        zero: U32,
+        value: U64,
+    }
+}
+
+pub(super) const ASK_LEN: usize = size_of::<AskLayout>();
+pub(super) const ANSWER_LEN: usize = size_of::<AnswerLayout>();
+
+const _: () = {
+    assert!(ASK_LEN == 96 && ANSWER_LEN == 24);
+    assert!(std::mem::offset_of!(AskLayout, number) == 8);
+    assert!(std::mem::offset_of!(AskLayout, name) == 16);
+    assert!(std::mem::offset_of!(AskLayout, offset) == 40);
+    assert!(std::mem::offset_of!(AskLayout, value) == 56);
+    assert!(std::mem::offset_of!(AskLayout, signal) == 72);
+    assert!(std::mem::offset_of!(AnswerLayout, code) == 8);
+    assert!(std::mem::offset_of!(AnswerLayout, value) == 16);
+};
+
+const PUT: u8 = 1;
+const GET: u8 = 2;
+const ATOMIC: u8 = 3;
+
+/// The ids of the active messages.
+pub(super) const ASK: u32 = 1;
+pub(super) const ANSWER: u32 = 2;
+
+/// What the owner's CPU does with a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Update {
+    Add,
+    Set,
+    /// Sets the word if it equals the other operand.
+    CompareSet,
+    And,
+    Or,
+    Xor,
+}
+
+impl Update {
+    fn code(self) -> u8 {
+        match self {
+            Update::Add => 1,
+            Update::Set => 2,
+            Update::CompareSet => 3,
+            Update::And => 4,
+            Update::Or => 5,
+            Update::Xor => 6,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Update::Add,
+            2 => Update::Set,
+            3 => Update::CompareSet,
+            4 => Update::And,
+            5 => Update::Or,
+            6 => Update::Xor,
+            _ => return None,
+        })
+    }
+}
+
+/// The word that a put changes once its data is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SignalAsk {
+    /// 8 bytes.
+    pub(super) word: Span,
+    /// Add or Set.
+    pub(super) update: Update,
+    pub(super) value: u64,
+}
+
+/// An atomic operation on a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(super) update: Update,
+    pub(super) value: u64,
+    pub(super) compare: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// The message has as many bytes of data as the span.
+    Put(Option<SignalAsk>),
+    Get,
+    /// The span has 4 or 8 bytes.
+    Atomic(Change),
+}
+
+/// What a process asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// Names the operation at the process that asks.
+    pub(super) number: u64,
+    pub(super) span: Span,
+    pub(super) wish: Wish,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(super) number: u64,
+    /// The data of a get comes with the answer if it is a success.
+    pub(super) result: Result<(), Refusal>,
+    /// The word before an atomic operation.
+    pub(super) value: u64,
+}
+
+impl Ask {
+    pub(crate) fn to_bytes(self) -> [u8; ASK_LEN] {
+        let mut layout = AskLayout {
+            kind: GET,
+            update: 0,
+            width: 0,
+            zero: [0; 5],
+            number: U64::new(self.number),
+            name: self.span.name,
+            offset: U64::new(self.span.offset),
+            len: U64::new(self.span.len),
+            value: U64::ZERO,
+            compare: U64::ZERO,
+            signal: Name::default(),
+        };
+        match self.wish {
+            Wish::Get => {}
+            Wish::Put(signal) => {
+                layout.kind = PUT;
+                if let Some(SignalAsk { word, update, value }) = signal {
+                    (layout.update, layout.value) = (update.code(), U64::new(value));
+                    (layout.compare, layout.signal) = (U64::new(word.offset), word.name);
+                }
+            }
+            Wish::Atomic(Change { update, value, compare }) => {
+                (layout.kind, layout.update, layout.width) = (ATOMIC, update.code(), self.span.len as u8);
+                (layout.value, layout.compare) = (U64::new(value), U64::new(compare));
+            }
+        }
+        zerocopy::transmute!(layout)
+    }
+
+    /// Parses an ask.
+    pub(crate) fn parse(header: &[u8]) -> Result<Ask, Malformed> {
+        let wrong = Malformed::OneSided;
+        let layout = AskLayout::read_from_bytes(header).map_err(|_| wrong("an ask of another length"))?;
+        if layout.zero != [0; 5] {
+            return Err(wrong("an ask with reserved bytes that are not zero"));
+        }
+        let span = Span { name: layout.name, offset: layout.offset.get(), len: layout.len.get() };
+        let (value, compare) = (layout.value.get(), layout.compare.get());
+        let plain = layout.width == 0;
+        let bare = layout.update == 0 && (value, compare) == (0, 0) && layout.signal == Name::default();
+        let wish = match (layout.kind, Update::from_code(layout.update)) {
+            (PUT, None) if plain && bare => Wish::Put(None),
+            (PUT, Some(update @ (Update::Add | Update::Set))) if plain => {
+                let word = Span { name: layout.signal, offset: compare, len: 8 };
+                Wish::Put(Some(SignalAsk { word, update, value }))
+            }
+            (GET, None) if plain && bare => Wish::Get,
+            (ATOMIC, Some(update)) if layout.signal == Name::default() => {
+                if !matches!(layout.width, 4 | 8) || span.len != u64::from(layout.width) {
+                    return Err(wrong("an atomic operation on a word of another width"));
+                }
+                Wish::Atomic(Change { update, value, compare })
+            }
+            _ => return Err(wrong("an ask of an unknown kind")),
+        };
+        Ok(Ask { number: layout.number.get(), span, wish })
+    }
+}
+
+impl Answer {
+    pub(crate) fn to_bytes(self) -> [u8; ANSWER_LEN] {
+        zerocopy::transmute!(AnswerLayout {
+            number: U64::new(self.number),
+            code: U32::new(Refusal::code_of(self.result)),
+            zero: U32::ZERO,
+            value: U64::new(self.value),
+        })
+    }
+
+    /// Parses an answer.
+    pub(crate) fn parse(header: &[u8]) -> Result<Answer, Malformed> {
+        let wrong = Malformed::OneSided;
+        let layout = AnswerLayout::read_from_bytes(header).map_err(|_| wrong("an answer of another length"))?;
+        if layout.zero != U32::ZERO {
+            return Err(wrong("an answer with reserved bytes that are not zero"));
+        }
+        Ok(Answer {
+            number: layout.number.get(),
+            result: Refusal::result(layout.code.get()),
+            value: layout.value.get(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn span(len: impl Strategy<Value = u64>) -> impl Strategy<Value = Span> {
+        (any::<[u8; 24]>(), any::<u64>(), len).prop_map(|(name, offset, len)| Span {
+            name: zerocopy::transmute!(name),
+            offset,
+            len,
+        })
+    }
+
+    fn wish() -> impl Strategy<Value = (Wish, Span)> {
+        let signal = (span(Just(8)), any::<u64>(), any::<bool>()).prop_map(|(word, value, set)| SignalAsk {
+            word,
+            update: if set { Update::Set } else { Update::Add },
+            value,
+        });
+        let change = (1_u8..=6, any::<u64>(), any::<u64>()).prop_map(|(code, value, compare)| Change {
+            update: Update::from_code(code).unwrap(),
+            value,
+            compare,
+        });
+        prop_oneof![
+            (prop::option::of(signal).prop_map(Wish::Put), span(any::<u64>())),
+            (Just(Wish::Get), span(any::<u64>())),
+            (change.prop_map(Wish::Atomic), span(prop_oneof![Just(4), Just(8)])),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn asks_are_read_as_they_were_written(
+            number in any::<u64>(), (wish, span) in wish(), at in 0..ASK_LEN, byte in any::<u8>(),
+        ) {
+            let ask = Ask { number, span, wish };
+            let mut bytes = ask.to_bytes();
+            prop_assert_eq!(Ask::parse(&bytes).unwrap(), ask);
+            prop_assert!(Ask::parse(&bytes[..at]).is_err());
+            prop_assert!(Ask::parse(&[&bytes[..], &[0]].concat()).is_err());
+            // A changed ask is refused, or nothing of it is lost.
+            bytes[at] = byte;
+            if let Ok(read) = Ask::parse(&bytes) {
+                prop_assert_eq!(read.to_bytes(), bytes);
+            }
+        }
+
+        #[test]
+        fn answers_are_read_as_they_were_written(number in any::<u64>(), code in any::<u32>(), value in any::<u64>()) {
+            let answer = Answer { number, result: Refusal::result(code), value };
+            let bytes = answer.to_bytes();
+            prop_assert_eq!(Answer::parse(&bytes).unwrap(), answer);
+            prop_assert!(Answer::parse(&bytes[1..]).is_err());
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        let ask = |wish| Ask { number: 1, span: Span { name: Name::default(), offset: 0, len: 8 }, wish }.to_bytes();
+        // The kind, the update, the width, reserved bytes, the values and the signal of a get.
+        for (at, byte) in [(0, 0), (0, 4), (1, 2), (2, 1), (2, 8), (3, 1), (7, 1), (56, 1), (64, 1), (72, 1), (95, 1)] {
+            let mut bytes = ask(Wish::Get);
+            bytes[at] = byte;
+            assert!(Ask::parse(&bytes).is_err(), "byte {at} is {byte}");
+        }
+        let change = Change { update: Update::Add, value: 1, compare: 0 };
+        for (at, byte) in [(1, 0), (1, 7), (2, 4), (2, 2), (48, 7), (72, 1)] {
+            let mut bytes = ask(Wish::Atomic(change));
+            bytes[at] = byte;
+            assert!(Ask::parse(&bytes).is_err(), "byte {at} is {byte}");
+        }
+        let mut bytes = ask(Wish::Put(None));
+        bytes[1] = 4;
+        assert!(Ask::parse(&bytes).is_err());
+        let mut answer = Answer { number: 1, result: Ok(()), value: 0 }.to_bytes();
+        answer[13] = 1;
+        assert!(Answer::parse(&answer).is_err());
+    }
+}

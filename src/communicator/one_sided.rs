@@ -1,0 +1,94 @@
+//! Blocking one-sided operations.
+
+use cableway_base::Rank;
+use cableway_pml::{Place, Signal};
+
+use super::Communicator;
+use crate::Error;
+use crate::buffer::{RecvBuffer, SendBuffer};
+use crate::one_sided;
+use crate::word::{Atomic, Word};
+
+/// A key says which rank of the job owns the memory. That rank need not be in this communicator. It serves the
+/// operations in any call of the library that waits or makes progress. docs/one-sided.md says how operations are
+/// ordered.
+impl Communicator {
+    /// Copies `data`, one run of host or device memory, to registered memory of another rank. Returns once the data is
+    /// there, so that the owner can read it.
+    ///
+    /// # Errors
+    /// The place is not within the registered memory, the key is not valid or not valid any more, or the owner died. Then
+    /// nothing was written, unless the owner died or its device failed.
+    pub fn put(&self, data: &(impl SendBuffer + ?Sized), to: Place<'_>) -> Result<(), Error> {
+        one_sided::put(self.world(), data, to, None)
+    }
+
+    /// Copies as [`put`](Self::put) does, and then changes the signal's word. Whoever sees the new word sees the data.
+    ///
+    /// # Errors
+    /// The same as those of [`put`](Self::put). The signal's memory belongs to another rank than the data's, or its word
+    /// is misaligned.
+    pub fn put_signal(
+        &self,
+        data: &(impl SendBuffer + ?Sized),
+        to: Place<'_>,
+        signal: Signal<'_>,
+    ) -> Result<(), Error> {
+        one_sided::put(self.world(), data, to, Some(signal))
+    }
+
+    /// Fills `buffer`, one run of host or device memory, from registered memory of another rank.
+    ///
+    /// # Errors
+    /// The same as those of [`put`](Self::put). The content of the buffer is undefined then.
+    pub fn get(&self, buffer: &mut (impl RecvBuffer + ?Sized), from: Place<'_>) -> Result<(), Error> {
+        one_sided::get(self.world(), buffer, from)
+    }
+
+    /// Changes a word of registered memory, and returns the word before. The word is aligned to its size.
+    ///
+    /// # Errors
+    /// The same as those of [`put`](Self::put), and the word is misaligned.
+    pub fn atomic<T: Word>(&self, operation: Atomic<T>, at: Place<'_>) -> Result<T, Error> {
+        one_sided::atomic(self.world(), operation, at)
+    }
+
+    /// Adds `value` to a word, as [`atomic`](Self::atomic) does, and returns the word before.
+    ///
+    /// # Errors
+    /// The same as those of [`atomic`](Self::atomic).
+    pub fn fetch_add<T: Word>(&self, value: T, at: Place<'_>) -> Result<T, Error> {
+        self.atomic(Atomic::Add(value), at)
+    }
+
+    /// Orders operations of this process on memory of rank `target` that start later after all earlier ones. Does not
+    /// wait.
+    ///
+    /// # Errors
+    /// The communicator has no such rank.
+    pub fn fence(&self, target: Rank) -> Result<(), Error> {
+        self.world().one_sided.fence(Some(self.process(target)?));
+        Ok(())
+    }
+
+    /// Orders as [`fence`](Self::fence) does the operations on memory of each rank of the job. Operations on memory of
+    /// two ranks stay independent of each other.
+    pub fn fence_all(&self) {
+        self.world().one_sided.fence(None);
+    }
+
+    /// Waits until all operations that this process has started on memory of rank `target` are complete. Their requests
+    /// return their errors.
+    ///
+    /// # Errors
+    /// The communicator has no such rank.
+    pub fn flush(&self, target: Rank) -> Result<(), Error> {
+        self.world().one_sided.flush(Some(self.process(target)?));
+        Ok(())
+    }
+
+    /// Waits as [`flush`](Self::flush) does for operations on memory of any rank of the job.
+    pub fn flush_all(&self) {
+        self.world().one_sided.flush(None);
+    }
+}

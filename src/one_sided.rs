@@ -1,0 +1,54 @@
+//! Blocking one-sided operations, for every kind of caller.
+
+use cableway_pml::{OneSided, Place, Request, Signal};
+
+use crate::Error;
+use crate::buffer::{RecvBuffer, SendBuffer};
+use crate::error::Operation;
+use crate::in_flight::InFlight;
+use crate::word::{Atomic, Word};
+use crate::world::Inner;
+
+pub(crate) fn put(
+    world: &Inner,
+    from: &(impl SendBuffer + ?Sized),
+    to: Place<'_>,
+    signal: Option<Signal<'_>>,
+) -> Result<(), Error> {
+    let from = from.readable();
+    perform(world, Operation::one_sided("put", &to, from.len()), |one_sided, request| {
+        // SAFETY: the request is new and is waited for; the buffer is borrowed until then.
+        unsafe { one_sided.put(from, to, signal, request) }
+    })
+}
+
+pub(crate) fn get(world: &Inner, into: &mut (impl RecvBuffer + ?Sized), from: Place<'_>) -> Result<(), Error> {
+    let into = into.writable();
+    perform(world, Operation::one_sided("get", &from, into.len()), |one_sided, request| {
+        // SAFETY: as in `put`, borrowed exclusively.
+        unsafe { one_sided.get(into, from, request) }
+    })
+}
+
+pub(crate) fn atomic<T: Word>(world: &Inner, operation: Atomic<T>, at: Place<'_>) -> Result<T, Error> {
+    let mut old = T::default();
+    let place = (&raw mut old).cast();
+    perform(world, Operation::one_sided("atomic", &at, size_of::<T>() as u64), |one_sided, request| {
+        // SAFETY: as above; the place has as many bytes as the word.
+        unsafe { one_sided.atomic(operation.raw(), T::WIDTH, at, place, request) }
+    })?;
+    Ok(old)
+}
+
+/// Starts an operation and waits for it.
+fn perform(
+    world: &Inner,
+    operation: Operation,
+    start: impl FnOnce(&OneSided, *const Request) -> Result<(), cableway_pml::Error>,
+) -> Result<(), Error> {
+    // Its drop waits, too.
+    let request = InFlight::new(&world.engine);
+    start(&world.one_sided, &raw const *request).map_err(|error| operation.failed(error))?;
+    request.wait();
+    request.result().map(drop).map_err(|error| operation.failed(error))
+}

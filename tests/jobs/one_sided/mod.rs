@@ -1,0 +1,154 @@
+//! One-sided operations of the library.
+
+mod ends;
+mod keys;
+mod moves;
+mod words;
+
+use std::error::Error;
+use std::ops::Deref;
+
+use cableway::{
+    BufferKind, Communicator, Data, DeviceBuffer, DeviceIndex, RegisteredMemory, Registration, RemoteKey, World,
+};
+use zerocopy::IntoBytes;
+
+use crate::support::{Driver, Role, Test, finish, over, role_job, transports};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("one_sided::every_size_moves_between_every_pair_of_memories", || with_every_driver(2, "one_sided_moves")),
+    ("one_sided::requests_fences_and_scopes", || with_every_driver(2, "one_sided_scopes")),
+    ("one_sided::threads_move_and_count", || with_every_driver(2, "one_sided_threads")),
+    ("one_sided::data_comes_before_its_signal", || with_every_driver(2, "one_sided_signals")),
+    ("one_sided::atomic_operations_of_all_ranks_add_up", || with_every_driver(4, "one_sided_counts")),
+    ("one_sided::wrong_keys_are_errors_and_write_nothing", || with_every_driver(3, "one_sided_keys")),
+    ("one_sided::ten_thousand_registrations_of_one_buffer", || with_every_driver(2, "one_sided_many")),
+    ("one_sided::the_end_of_a_registration_waits_for_puts", || with_every_driver(2, "one_sided_dropped")),
+    ("one_sided::a_target_that_dies_in_mid_put_is_an_error_soon", || {
+        crate::faults::every_transport("one_sided_dies");
+    }),
+    ("one_sided::a_rank_that_leaves_keeps_its_memory", || with_every_driver(2, "one_sided_leaves")),
+    ("one_sided::a_progress_thread_serves_a_rank_that_computes", || with_every_driver(2, "one_sided_computes")),
+];
+
+pub(crate) const ROLES: &[Role] = &[
+    ("one_sided_moves", moves::moves),
+    ("one_sided_scopes", moves::scopes),
+    ("one_sided_threads", moves::threads),
+    ("one_sided_computes", moves::computes),
+    ("one_sided_signals", words::signals),
+    ("one_sided_counts", words::counts),
+    ("one_sided_keys", keys::keys),
+    ("one_sided_many", keys::many),
+    ("one_sided_dropped", ends::dropped),
+    ("one_sided_dies", ends::dies),
+    ("one_sided_leaves", ends::leaves),
+];
+
+/// A folder without a device driver.
+const NO_DRIVER: &str = "/nonexistent";
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Runs jobs over every transport, with host memory only and with device memory, too.
+fn with_every_driver(ranks: u32, role: &str) {
+    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    for btl in transports() {
+        let mut options = over(&btl);
+        let without: Vec<&str> = options.iter().map(String::as_str).collect();
+        finish(role_job(ranks, &without, role).env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER)).assert_success();
+        options.extend([crate::support::libdir_option().to_owned(), driver.clone()]);
+        let with: Vec<&str> = options.iter().map(String::as_str).collect();
+        finish(&mut role_job(ranks, &with, role)).assert_success();
+    }
+}
+
+/// Registered memory on the host or a device.
+enum Window {
+    Host(Registration<Vec<u64>>),
+    Device(Registration<DeviceBuffer>),
+}
+
+impl Deref for Window {
+    type Target = RegisteredMemory;
+
+    fn deref(&self) -> &RegisteredMemory {
+        match self {
+            Window::Host(registration) => registration,
+            Window::Device(registration) => registration,
+        }
+    }
+}
+
+impl Window {
+    /// Registers `len` bytes of zeros, which are aligned to 8, on the device if there is one.
+    fn new(world: &World, device: Option<DeviceIndex>, len: usize) -> Result<Self, Box<dyn Error>> {
+        let Some(device) = device else { return Ok(Window::Host(world.register(vec![0; len.div_ceil(8)])?)) };
+        Ok(Window::Device(world.register(on_device(world, device, &vec![0; len.next_multiple_of(8)])?)?))
+    }
+
+    /// Returns the bytes as they are in memory, which no peer writes now.
+    fn bytes(&self, len: usize) -> Result<Vec<u8>, Box<dyn Error>> {
+        let mut bytes = vec![0; len];
+        match self {
+            // SAFETY: the callers have synchronised with the peers.
+            Window::Host(memory) => bytes.copy_from_slice(&unsafe { memory.as_slice() }.as_bytes()[..len]),
+            Window::Device(memory) => memory.read(0, &mut bytes)?,
+        }
+        Ok(bytes)
+    }
+}
+
+fn on_device(world: &World, device: DeviceIndex, bytes: &[u8]) -> Result<DeviceBuffer, Box<dyn Error>> {
+    let mut buffer = DeviceBuffer::new(world.devices(), device, BufferKind::Device, bytes.len().max(1))?;
+    buffer.copy_from_host(0, bytes)?;
+    Ok(buffer)
+}
+
+/// Returns the places of memory to test: the host, and this rank's device if there is one.
+fn places(world: &World) -> Result<Vec<Option<DeviceIndex>>, Box<dyn Error>> {
+    if std::env::var_os("CABLEWAY_CUDA_LIBDIR").is_some_and(|folder| folder == NO_DRIVER) {
+        return Ok(vec![None]);
+    }
+    world.devices().initialise()?;
+    let devices = world.devices().facts()?.devices.len() as u32;
+    Ok(vec![None, Some(DeviceIndex(world.rank() % devices))])
+}
+
+/// Returns the keys of all ranks, those of one rank after another.
+fn exchange(on: &Communicator, windows: &[Window]) -> Result<Vec<RemoteKey>, cableway::Error> {
+    let mine: Vec<RemoteKey> = windows.iter().map(|window| *window.key()).collect();
+    let mut all = vec![RemoteKey::default(); mine.len() * on.size() as usize];
+    on.allgather(&mine, &mut all)?;
+    Ok(all)
+}
+
+fn pattern(len: usize, seed: u32) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(77)) >> 13) as u8).collect()
+}
+
+fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
+    if found == expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}").into()) }
+}
+
+/// Compares bytes, and names the first one that differs.
+fn expect_bytes(what: &str, found: &[u8], expected: &[u8]) -> Outcome {
+    expect(found.len(), expected.len())?;
+    match found.iter().zip(expected).position(|(found, expected)| found != expected) {
+        None => Ok(()),
+        Some(at) => {
+            Err(format!("{what}: byte {at} of {} is {} instead of {}", found.len(), found[at], expected[at]).into())
+        }
+    }
+}
+
+/// Receives one value.
+fn hear<T: Data + Default + Copy>(on: &Communicator, from: u32) -> Result<T, cableway::Error> {
+    let mut value = [T::default()];
+    on.recv(&mut value, from, 1)?;
+    Ok(value[0])
+}
+
+fn tell<T: Data>(on: &Communicator, to: u32, value: T) -> Result<(), cableway::Error> {
+    on.send(&[value], to, 1)
+}
