@@ -8,6 +8,8 @@
 mod copies;
 mod image;
 
+use std::borrow::Borrow;
+
 use cableway_common_cuda::{Devices, HostPool};
 
 use self::copies::Copies;
@@ -67,8 +69,8 @@ pub struct Staging {
 
 impl Staging {
     /// Checks whether any of the blocks has a byte on a device.
-    pub fn needed(blocks: impl IntoIterator<Item = StagedBlock>, devices: &Devices) -> bool {
-        devices.present() && blocks.into_iter().any(|block| block.on_device(devices))
+    pub fn needed(blocks: impl IntoIterator<Item: Borrow<StagedBlock>>, devices: &Devices) -> bool {
+        devices.present() && blocks.into_iter().any(|block| block.borrow().on_device(devices))
     }
 
     /// Creates an image of one argument with the address `base`. Returns the replacement address. Copies nothing yet.
