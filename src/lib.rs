@@ -74,8 +74,8 @@
 //!
 //! # Features
 //!
-//! `cuda` (on by default) supports device memory of NVIDIA GPUs. The CUDA driver is loaded when the program runs and is
-//! not needed to build. Without a driver, messages in host memory work as before. `rocm` is reserved.
+//! `cuda` and `rocm` (both on by default) support device memory of NVIDIA's and of AMD's GPUs. The vendor's driver is loaded
+//! when the program runs and is not needed to build. Without a driver, messages in host memory work as before.
 //!
 //! # Threads
 //!
