@@ -97,6 +97,8 @@ pub(super) fn dies() -> Outcome {
         }
         Ok::<_, Box<dyn Error>>(())
     })?;
+    // All of them may be complete before the rank dies. It sends nothing, so this receive waits for its death.
+    about_rank_1(on.recv(&mut [0_u8; 1], 1, 99).map(drop), false)?;
     about_rank_1(on.put(&data[..8], mine), false)?;
     about_rank_1(on.get(&mut room, mine), false)?;
     about_rank_1(on.fetch_add(1_u32, mine).map(drop), false)?;
