@@ -3,18 +3,23 @@
 use std::error::Error;
 use std::path::Path;
 
-use cableway::{BufferKind, DeviceBuffer, DeviceIndex, ElementsMut, ReduceOperation, Vendor, World};
+use cableway::{BufferKind, DeviceBuffer, DeviceIndex, ElementsMut, ReduceOperation, RemoteKey, Vendor, World};
 
 use crate::support::{Role, Test, finish, role_job, skip};
 
 pub(crate) const TESTS: &[Test] = &[
     ("mixed::ranks_of_two_vendors_exchange_device_memory", || job(4, "mixed_messages")),
     ("mixed::ranks_of_two_vendors_reduce_and_broadcast_together", || job(4, "mixed_collectives")),
+    ("mixed::ranks_of_two_vendors_put_and_get", || job(4, "mixed_one_sided")),
     ("mixed::one_process_uses_devices_of_both_vendors", || job(2, "mixed_process")),
 ];
 
-pub(crate) const ROLES: &[Role] =
-    &[("mixed_messages", mixed_messages), ("mixed_collectives", mixed_collectives), ("mixed_process", mixed_process)];
+pub(crate) const ROLES: &[Role] = &[
+    ("mixed_messages", mixed_messages),
+    ("mixed_collectives", mixed_collectives),
+    ("mixed_one_sided", mixed_one_sided),
+    ("mixed_process", mixed_process),
+];
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -113,6 +118,34 @@ fn mixed_collectives() -> Outcome {
         expect(&memory, &sum.to_le_bytes().repeat(elements), "a sum")?;
     }
     Ok(everyone.barrier()?)
+}
+
+/// Each rank writes into the memory of the next one, which is of the other vendor, and reads it back.
+fn mixed_one_sided() -> Outcome {
+    let world = World::init()?;
+    let (on, me) = (world.communicator(), world.rank());
+    let (next, previous) = ((me + 1) % world.size(), (me + world.size() - 1) % world.size());
+    let device = own_device(&world)?;
+    for len in LENS {
+        let window = world.register(filled(&world, device, &vec![0xee; len])?)?;
+        let mut keys = vec![RemoteKey::default(); world.size() as usize];
+        on.allgather(&[*window.key()], &mut keys)?;
+        let vendors = [Vendor::Nvidia, Vendor::Amd];
+        for (key, vendor) in keys.iter().zip(vendors.iter().cycle()) {
+            if key.vendor() != Some(*vendor) {
+                return Err(format!("the vendor of {key:?} is {:?}", key.vendor()).into());
+            }
+        }
+        let target = &keys[next as usize];
+        on.put(&filled(&world, device, &bytes(me, len))?, target.at(0))?;
+        let mut back = filled(&world, device, &vec![0xee; len])?;
+        on.get(&mut back, target.at(0))?;
+        expect(&back, &bytes(me, len), &format!("{len} bytes read back from {next}"))?;
+        on.barrier()?;
+        expect(&window.into_memory(), &bytes(previous, len), &format!("{len} bytes put by {previous}"))?;
+        on.barrier()?;
+    }
+    Ok(())
 }
 
 /// A rank sends itself memory of one vendor into memory of the other, and to the other rank likewise.

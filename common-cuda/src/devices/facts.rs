@@ -7,7 +7,7 @@ use crate::costs::{CostReport, Costs};
 use crate::cpu_mapping;
 use crate::driver::Driver;
 use crate::error::DeviceError;
-use crate::facts::{DeviceFacts, DriverFacts, Facts};
+use crate::facts::{DeviceFacts, DriverFacts, Facts, Vendor};
 use crate::location::DeviceIndex;
 use crate::platform::Platform;
 
@@ -40,6 +40,11 @@ impl Devices {
         let object = || format!("device {}", device.0);
         let driver = self.driver_of(device, "uuid", object)?;
         driver.uuid(device).map_err(|failure| driver.error(failure, object()))
+    }
+
+    /// Returns the vendor of a device, or `None` without its driver.
+    pub fn vendor(&self, device: DeviceIndex) -> Option<Vendor> {
+        Some(self.platform_of(device)?.driver()?.library().vendor)
     }
 
     /// Returns the known costs of copies by devices. When a context of a device is first seen, a file is read, or a

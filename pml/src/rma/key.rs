@@ -1,7 +1,7 @@
 //! Remote keys: what a process must know to access another one's registered memory.
 
 use cableway_base::Rank;
-use cableway_common_cuda::MemoryClass;
+use cableway_common_cuda::{MemoryClass, Vendor};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// zeros, as [`Default`] makes it, names no memory.
 ///
 /// ```text
-/// base: u64 | len: u64 | rank: u32 | class: u8 | z: 3 | device: 16 | name: 24 |        64 bytes
+/// base: u64 | len: u64 | rank: u32 | class: u8 | vendor: u8 | z: 2 | device: 16 | name: 24 |        64 bytes
 /// name      | slot: u32 | generation: u32 | authenticator: 16 |                       24 bytes
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -22,7 +22,8 @@ pub struct RemoteKey {
     len: U64,
     rank: U32,
     class: u8,
-    zero: [u8; 3],
+    vendor: u8,
+    zero: [u8; 2],
     device: [u8; 16],
     name: [u8; size_of::<Name>()],
 }
@@ -60,8 +61,15 @@ pub(super) struct Described {
     pub(super) len: u64,
     pub(super) rank: Rank,
     pub(super) class: MemoryClass,
-    /// The UUID of the device that owns the memory, or zeros.
-    pub(super) device: [u8; 16],
+    /// The device that owns the memory.
+    pub(super) device: Option<Owning>,
+}
+
+/// A device that owns memory.
+#[derive(Clone, Copy)]
+pub(super) struct Owning {
+    pub(super) vendor: Vendor,
+    pub(super) uuid: [u8; 16],
 }
 
 impl RemoteKey {
@@ -77,8 +85,9 @@ impl RemoteKey {
             len: U64::new(described.len),
             rank: U32::new(described.rank),
             class,
-            zero: [0; 3],
-            device: described.device,
+            vendor: described.device.map_or(0, |device| vendor_number(device.vendor)),
+            zero: [0; 2],
+            device: described.device.map_or([0; 16], |device| device.uuid),
             name: zerocopy::transmute!(name),
         }
     }
@@ -119,6 +128,11 @@ impl RemoteKey {
         (self.device != [0; 16]).then_some(self.device)
     }
 
+    /// Returns the vendor of that device, or `None` for host memory, or if this version does not know it.
+    pub fn vendor(&self) -> Option<Vendor> {
+        [Vendor::Nvidia, Vendor::Amd].into_iter().find(|&vendor| vendor_number(vendor) == self.vendor)
+    }
+
     /// Returns the place that begins `offset` bytes into the memory.
     pub fn at(&self, offset: u64) -> Place<'_> {
         Place { key: self, offset }
@@ -131,6 +145,15 @@ impl RemoteKey {
     /// Returns whether `len` bytes at `offset` are within the memory, as the key tells.
     pub(super) fn covers(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.len())
+    }
+}
+
+/// Returns a vendor's number in keys. 0 stands for none, and for one that this version does not know.
+fn vendor_number(vendor: Vendor) -> u8 {
+    match vendor {
+        Vendor::Nvidia => 1,
+        Vendor::Amd => 2,
+        _ => 0,
     }
 }
 
@@ -162,13 +185,16 @@ mod tests {
     #[test]
     fn a_key_keeps_what_it_describes_and_hides_its_authenticator() {
         let name = Name { slot: U32::new(7), generation: U32::new(9), authenticator: [0xab; 16] };
-        let described = Described { base: 0x1000, len: 80, rank: 3, class: MemoryClass::Managed, device: [5; 16] };
+        let device = Some(Owning { vendor: Vendor::Amd, uuid: [5; 16] });
+        let described = Described { base: 0x1000, len: 80, rank: 3, class: MemoryClass::Managed, device };
         let key = RemoteKey::new(&described, name);
         let read = RemoteKey::read_from_bytes(key.as_bytes()).unwrap();
         assert_eq!((read, read.base(), read.len(), read.rank()), (key, 0x1000, 80, 3));
         assert_eq!((read.class(), read.device()), (Some(MemoryClass::Managed), Some([5; 16])));
+        assert_eq!(read.vendor(), Some(Vendor::Amd));
         assert!(!format!("{key:?}").contains("171") && !format!("{key:?}").contains("ab, "), "{key:?}");
         assert!(key.covers(80, 0) && key.covers(0, 80) && !key.covers(1, 80) && !key.covers(u64::MAX, 2));
         assert_eq!(RemoteKey { class: 4, ..key }.class(), None);
+        assert_eq!((RemoteKey { vendor: 3, ..key }.vendor(), RemoteKey::default().vendor()), (None, None));
     }
 }

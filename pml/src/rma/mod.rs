@@ -39,7 +39,7 @@ use crate::core::Active;
 use crate::error::Error;
 use crate::tag::{Engine, Request};
 use caller::Caller;
-use key::Described;
+use key::{Described, Owning};
 use operation::{Local, Memory, Operation};
 use owner::{Owner, disconnect};
 use registry::{Region, Span};
@@ -155,7 +155,7 @@ impl OneSided {
             len,
             rank: self.me,
             class: location.class,
-            device: device_id(devices, &location),
+            device: owning(devices, &location),
         };
         Ok(Registered::new(self.owner.clone(), self.engine.clone(), region, RemoteKey::new(&described, name)))
     }
@@ -348,10 +348,10 @@ impl OneSided {
     }
 }
 
-/// Returns the UUID of the device that owns the memory, for people to read, or zeros.
-fn device_id(devices: &Devices, location: &cableway_common_cuda::Location) -> [u8; 16] {
-    let device = location.device.filter(|_| location.class != MemoryClass::Pinned);
-    device.and_then(|device| devices.uuid(device).ok()).unwrap_or_default()
+/// Returns the device that owns the memory, for people to read.
+fn owning(devices: &Devices, location: &cableway_common_cuda::Location) -> Option<Owning> {
+    let device = location.device.filter(|_| location.class != MemoryClass::Pinned)?;
+    Some(Owning { vendor: devices.vendor(device)?, uuid: devices.uuid(device).ok()? })
 }
 
 fn contiguous(buffer: Buffer<'_>) -> Result<Memory, Error> {
