@@ -8,6 +8,9 @@
 //! A time belongs to a *burst*: the messages from one that begins while no other is under way until none is. All
 //! messages of a burst take one way, and the time of the burst is divided by its bytes. So a ping-pong is timed message
 //! by message, and a window as a whole, in which copies of the two processes overlap.
+//!
+//! A trial of a slow way costs time, most with large messages. So a size takes over what was measured for the nearest
+//! other size, if a way was clearly slower there. A burst of many messages also counts for more than one trial.
 
 use std::time::{Duration, Instant};
 
@@ -36,6 +39,11 @@ const LONGER: u32 = 8;
 const MEMORY: f32 = 4.0;
 /// A burst that does not end is timed after so many messages.
 const LONGEST: u32 = 256;
+/// A burst of so many messages counts as two trials: its first messages, which are slower, hardly matter.
+const MANY: u32 = 16;
+/// A way is not tried for a size if it took this many times as long as the fastest way for messages of half or twice
+/// the size. The factor is raised to the power of the distance, because ways differ by their fixed costs, too.
+const CLEARLY: f32 = 1.5;
 
 /// The costs of the messages of one peer.
 #[derive(Debug)]
@@ -62,7 +70,7 @@ struct Burst {
     pure: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Class {
     costs: [Cost; WAYS.len()],
     /// Bursts of the class.
@@ -76,6 +84,8 @@ struct Cost {
     times: u32,
     /// The burst of the class that last took this way.
     last: u32,
+    /// Whether the cost is that of another size.
+    inherited: bool,
 }
 
 /// Expected times of a message. Zero stands for a way to try.
@@ -108,6 +118,9 @@ impl HostCosts {
     /// Returns what the next message of this length is expected to take. A way that is due for a trial takes nothing.
     pub(crate) fn expect(&mut self, len: u64, can_get: bool) -> Expected {
         let class = class_of(len);
+        if self.burst.is_none() && self.trials != 0 {
+            self.inherit(class, can_get);
+        }
         match &self.burst {
             Some(burst) if burst.class == class && (can_get || burst.expected.way() != Way::Get) => burst.expected,
             Some(_) => self.classes[class].expect(len, can_get, 0),
@@ -144,7 +157,8 @@ impl HostCosts {
         }
         let class = &mut self.classes[burst.class];
         if burst.pure && burst.bytes != 0 {
-            class.note(burst.expected.way(), now.saturating_duration_since(burst.begun), burst.bytes);
+            let trials = if burst.arrived >= MANY { 2 } else { 1 };
+            class.note(burst.expected.way(), now.saturating_duration_since(burst.begun), burst.bytes, trials);
         }
         if over {
             self.burst = None;
@@ -154,6 +168,25 @@ impl HostCosts {
         let expected = class.expect(len, burst.expected.can_get, self.trials);
         let earlier = if expected.way() == burst.expected.way() && burst.pure { 0 } else { burst.under_way };
         *burst = Burst { expected, begun: now, bytes: 0, arrived: 0, earlier, pure: true, ..*burst };
+    }
+
+    /// Takes over the costs of ways that were clearly slower for the nearest other sizes.
+    fn inherit(&mut self, class: usize, can_get: bool) {
+        for way in usable(can_get) {
+            if self.classes[class].costs[way as usize].times != 0 {
+                continue;
+            }
+            let measured = |other: &usize| self.classes[*other].measured(way, self.trials, can_get);
+            let nearest = (0..CLASSES).filter(measured).min_by_key(|other| other.abs_diff(class));
+            let Some(nearest) = nearest else { continue };
+            let each = self.classes[nearest].costs[way as usize].each;
+            let clearly = CLEARLY.powi(nearest.abs_diff(class) as i32);
+            if each > clearly * self.classes[nearest].best(can_get) {
+                let count = self.classes[class].count;
+                self.classes[class].costs[way as usize] =
+                    Cost { each, times: self.trials, last: count, inherited: true };
+            }
+        }
     }
 
     /// Returns whether small messages should be stored through the caches, too, as far as is known.
@@ -181,26 +214,36 @@ impl Class {
 
     /// Returns the way that is to be tried by this burst.
     fn due(&self, can_get: bool, trials: u32) -> Option<Way> {
-        let usable = || WAYS.into_iter().filter(|way| can_get || *way != Way::Get);
         let cost = |way: &Way| self.costs[*way as usize];
-        if let Some(way) = usable().find(|way| cost(way).times < trials) {
+        if let Some(way) = usable(can_get).find(|way| cost(way).times < trials) {
             return Some(way);
         }
-        let best = usable().map(|way| cost(&way).each).fold(f32::INFINITY, f32::min);
+        let best = self.best(can_get);
         let period = |way: &Way| if cost(way).each > 2.0 * best { PERIOD * LONGER } else { PERIOD };
         let due = |way: &Way| cost(way).each > best && self.count.wrapping_sub(cost(way).last) > period(way);
-        usable().find(due)
+        usable(can_get).find(due)
     }
 
-    fn note(&mut self, way: Way, took: Duration, bytes: u64) {
+    /// Returns the time for each byte by the fastest way.
+    fn best(&self, can_get: bool) -> f32 {
+        usable(can_get).map(|way| self.costs[way as usize].each).fold(f32::INFINITY, f32::min)
+    }
+
+    /// Returns whether this way was tried, and every other way is known.
+    fn measured(&self, way: Way, trials: u32, can_get: bool) -> bool {
+        !self.costs[way as usize].inherited && usable(can_get).all(|way| self.costs[way as usize].times >= trials)
+    }
+
+    fn note(&mut self, way: Way, took: Duration, bytes: u64, trials: u32) {
         let each = took.as_nanos() as f32 * 1000.0 / bytes as f32;
         let cost = &mut self.costs[way as usize];
-        cost.last = self.count;
-        cost.times = cost.times.saturating_add(1);
-        cost.each = match cost.times {
-            1 => each,
+        let before = if cost.inherited { 0 } else { cost.times };
+        (cost.last, cost.inherited) = (self.count, false);
+        cost.times = cost.times.saturating_add(trials);
+        cost.each = match before {
+            0 => each,
             // The first messages of a size also pay for page faults and cold caches.
-            2 | 3 => cost.each.min(each),
+            1 | 2 => cost.each.min(each),
             // A process that lost its core says nothing about the way.
             _ => cost.each + (each.min(2.0 * cost.each) - cost.each) / MEMORY,
         };
@@ -216,110 +259,13 @@ impl Cost {
     }
 }
 
+fn usable(can_get: bool) -> impl Iterator<Item = Way> {
+    WAYS.into_iter().filter(move |way| can_get || *way != Way::Get)
+}
+
 fn class_of(len: u64) -> usize {
     ((len / SMALLEST).max(1).ilog2() as usize).min(CLASSES - 1)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TRIALS: u32 = 3;
-    const LEN: u64 = 65536;
-
-    /// Carries bursts of `window` messages that take these microseconds each by each way. Returns the ways taken.
-    fn carry(
-        costs: &mut HostCosts,
-        now: &mut Instant,
-        (bursts, window): (usize, usize),
-        micros: impl Fn(Way) -> u64,
-    ) -> Vec<Way> {
-        let mut taken = Vec::new();
-        for _ in 0..bursts {
-            let mut ways = Vec::new();
-            for _ in 0..window {
-                let expected = costs.expect(LEN, true);
-                ways.push(expected.way());
-                costs.begin(LEN, expected.way(), expected, *now);
-            }
-            for way in &ways {
-                *now += Duration::from_micros(micros(*way));
-                costs.end(LEN, false, *now);
-            }
-            taken.extend(ways);
-        }
-        taken
-    }
-
-    fn share(taken: &[Way], way: Way) -> f64 {
-        taken.iter().filter(|other| **other == way).count() as f64 / taken.len() as f64
-    }
-
-    #[test]
-    fn the_fastest_way_is_found_and_followed_when_it_changes() {
-        for (fastest, window) in WAYS.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
-            let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
-            let first = carry(&mut costs, &mut now, (9, window), |_| 10);
-            assert!(WAYS.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
-            carry(&mut costs, &mut now, (200, window), |way| if way == fastest { 10 } else { 15 });
-            let later = carry(&mut costs, &mut now, (1000, window), |way| if way == fastest { 10 } else { 15 });
-            assert!(share(&later, fastest) > 0.95, "{fastest:?}: {}", share(&later, fastest));
-            let other = WAYS[(fastest as usize + 1) % 3];
-            carry(&mut costs, &mut now, (500, window), |way| if way == other { 10 } else { 15 });
-            let later = carry(&mut costs, &mut now, (1000, window), |way| if way == other { 10 } else { 15 });
-            assert!(share(&later, other) > 0.95, "{other:?}: {}", share(&later, other));
-        }
-    }
-
-    #[test]
-    fn a_way_that_is_far_slower_is_tried_rarely() {
-        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
-        carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 1000 });
-        let later = carry(&mut costs, &mut now, (10_000, 1), |way| if way == Way::Get { 10 } else { 1000 });
-        assert!(share(&later, Way::Get) > 0.995, "{}", share(&later, Way::Get));
-    }
-
-    #[test]
-    fn sizes_have_costs_of_their_own() {
-        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
-        carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 20 });
-        assert_eq!(costs.expect(LEN, true).way(), Way::Get);
-        let unknown = costs.expect(1 << 20, true);
-        assert_eq!((unknown.fragments, unknown.stream), (Duration::ZERO, true));
-        assert_eq!((class_of(0), class_of(32767), class_of(32768), class_of(u64::MAX)), (0, 0, 1, CLASSES - 1));
-    }
-
-    #[test]
-    fn a_stream_without_pauses_is_timed_too() {
-        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
-        let mut under_way = std::collections::VecDeque::new();
-        let mut taken = Vec::new();
-        for message in 0..20_000 {
-            let expected = costs.expect(LEN, true);
-            costs.begin(LEN, expected.way(), expected, now);
-            under_way.push_back(expected.way());
-            taken.push(expected.way());
-            if message >= 16 {
-                let way = under_way.pop_front().unwrap();
-                now += Duration::from_micros(if way == Way::Get { 10 } else { 13 });
-                costs.end(LEN, false, now);
-            }
-        }
-        assert!(share(&taken[10_000..], Way::Get) > 0.9, "{}", share(&taken[10_000..], Way::Get));
-    }
-
-    #[test]
-    fn bursts_of_several_sizes_or_with_failures_are_not_timed() {
-        let (mut costs, now) = (HostCosts::new(TRIALS), Instant::now());
-        for failed in [false, true] {
-            for len in [LEN, if failed { LEN } else { 1 << 20 }] {
-                let expected = costs.expect(len, true);
-                costs.begin(len, expected.way(), expected, now);
-            }
-            for _ in 0..2 {
-                costs.end(LEN, failed, now + Duration::from_secs(1));
-            }
-            assert!(costs.classes.iter().all(|class| class.costs.iter().all(|cost| cost.times == 0)));
-        }
-    }
-}
+mod tests;

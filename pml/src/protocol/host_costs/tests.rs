@@ -1,0 +1,142 @@
+use super::*;
+
+const TRIALS: u32 = 3;
+const LEN: u64 = 65536;
+
+/// Carries bursts of `window` messages that take these microseconds each by each way. Returns the ways taken.
+fn carry(
+    costs: &mut HostCosts,
+    now: &mut Instant,
+    (bursts, window): (usize, usize),
+    micros: impl Fn(Way) -> u64,
+) -> Vec<Way> {
+    let mut taken = Vec::new();
+    for _ in 0..bursts {
+        let mut ways = Vec::new();
+        for _ in 0..window {
+            let expected = costs.expect(LEN, true);
+            ways.push(expected.way());
+            costs.begin(LEN, expected.way(), expected, *now);
+        }
+        for way in &ways {
+            *now += Duration::from_micros(micros(*way));
+            costs.end(LEN, false, *now);
+        }
+        taken.extend(ways);
+    }
+    taken
+}
+
+fn share(taken: &[Way], way: Way) -> f64 {
+    taken.iter().filter(|other| **other == way).count() as f64 / taken.len() as f64
+}
+
+#[test]
+fn the_fastest_way_is_found_and_followed_when_it_changes() {
+    for (fastest, window) in WAYS.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
+        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+        let trials = if window == 1 { 9 } else { 6 };
+        let first = carry(&mut costs, &mut now, (trials, window), |_| 10);
+        assert!(WAYS.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
+        carry(&mut costs, &mut now, (200, window), |way| if way == fastest { 10 } else { 15 });
+        let later = carry(&mut costs, &mut now, (1000, window), |way| if way == fastest { 10 } else { 15 });
+        assert!(share(&later, fastest) > 0.95, "{fastest:?}: {}", share(&later, fastest));
+        let other = WAYS[(fastest as usize + 1) % 3];
+        carry(&mut costs, &mut now, (500, window), |way| if way == other { 10 } else { 15 });
+        let later = carry(&mut costs, &mut now, (1000, window), |way| if way == other { 10 } else { 15 });
+        assert!(share(&later, other) > 0.95, "{other:?}: {}", share(&later, other));
+    }
+}
+
+#[test]
+fn a_way_that_is_far_slower_is_tried_rarely() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 1000 });
+    let later = carry(&mut costs, &mut now, (10_000, 1), |way| if way == Way::Get { 10 } else { 1000 });
+    assert!(share(&later, Way::Get) > 0.995, "{}", share(&later, Way::Get));
+}
+
+#[test]
+fn sizes_have_costs_of_their_own() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 20 });
+    assert_eq!(costs.expect(LEN, true).way(), Way::Get);
+    let unknown = costs.expect(1 << 20, true);
+    assert_eq!((unknown.fragments, unknown.stream), (Duration::ZERO, true));
+    assert_eq!((class_of(0), class_of(32767), class_of(32768), class_of(u64::MAX)), (0, 0, 1, CLASSES - 1));
+}
+
+#[test]
+fn a_way_that_is_clearly_slower_for_near_sizes_is_not_tried_at_first() {
+    let tried = |len: u64| {
+        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+        carry(&mut costs, &mut now, (100, 1), |way| [40, 10, 12][way as usize]);
+        let mut ways: Vec<_> = (0..9)
+            .map(|_| {
+                let expected = costs.expect(len, true);
+                costs.begin(len, expected.way(), expected, now);
+                now += Duration::from_nanos(10_000 * len / LEN);
+                costs.end(len, false, now);
+                expected.way()
+            })
+            .collect();
+        ways.dedup();
+        ways
+    };
+    assert_eq!(tried(2 * LEN), [Way::Get, Way::Cached]);
+    assert_eq!(tried(LEN / 4), [Way::Get, Way::Cached]);
+    assert_eq!(tried(32 * LEN), [Way::Streamed, Way::Get, Way::Cached]);
+}
+
+#[test]
+fn a_way_that_was_not_tried_at_first_is_found_later() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 40 });
+    let here = LEN;
+    costs.classes.swap(class_of(here), class_of(2 * here));
+    assert_eq!(costs.expect(here, true).way(), Way::Get);
+    let later = carry(&mut costs, &mut now, (2000, 1), |way| if way == Way::Cached { 5 } else { 10 });
+    assert!(share(&later[1000..], Way::Cached) > 0.95, "{}", share(&later[1000..], Way::Cached));
+}
+
+#[test]
+fn two_windows_are_enough_for_a_trial() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    let taken = carry(&mut costs, &mut now, (6, 64), |_| 10);
+    assert!(WAYS.iter().all(|way| share(&taken, *way) == 1.0 / 3.0), "{taken:?}");
+    assert!(costs.classes[class_of(LEN)].measured(Way::Cached, TRIALS, true));
+}
+
+#[test]
+fn a_stream_without_pauses_is_timed_too() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    let mut under_way = std::collections::VecDeque::new();
+    let mut taken = Vec::new();
+    for message in 0..20_000 {
+        let expected = costs.expect(LEN, true);
+        costs.begin(LEN, expected.way(), expected, now);
+        under_way.push_back(expected.way());
+        taken.push(expected.way());
+        if message >= 16 {
+            let way = under_way.pop_front().unwrap();
+            now += Duration::from_micros(if way == Way::Get { 10 } else { 13 });
+            costs.end(LEN, false, now);
+        }
+    }
+    assert!(share(&taken[10_000..], Way::Get) > 0.9, "{}", share(&taken[10_000..], Way::Get));
+}
+
+#[test]
+fn bursts_of_several_sizes_or_with_failures_are_not_timed() {
+    let (mut costs, now) = (HostCosts::new(TRIALS), Instant::now());
+    for failed in [false, true] {
+        for len in [LEN, if failed { LEN } else { 1 << 20 }] {
+            let expected = costs.expect(len, true);
+            costs.begin(len, expected.way(), expected, now);
+        }
+        for _ in 0..2 {
+            costs.end(LEN, failed, now + Duration::from_secs(1));
+        }
+        assert!(costs.classes.iter().all(|class| class.costs.iter().all(|cost| cost.times == 0)));
+    }
+}
