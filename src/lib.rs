@@ -129,7 +129,7 @@ pub use world::{World, WorldOptions};
 pub use cableway_base::parameters::FOR_TESTS;
 pub use cableway_base::parameters::{ENVIRONMENT_PREFIX, parse_size};
 pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
-pub use cableway_btl::ModexError;
+pub use cableway_btl::{Distance, ModexError};
 #[cfg(feature = "openib")]
 pub use cableway_btl_openib::{DirectFacts as VerbsDirectFacts, Footprint as VerbsFootprint, PortFound as VerbsPort};
 pub use cableway_coll::{Element, Error as CollectiveError, ReduceOperation};
@@ -140,8 +140,8 @@ pub use cableway_common_cuda::{
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{
-    ActiveCounts, Error as EngineError, Explained as Protocol, Form, HEADER_LIMIT as AM_HEADER_LIMIT,
-    INLINE_LIMIT as AM_INLINE_LIMIT, Place, Refusal, RemoteKey, Side, Signal, SignalUpdate,
+    ActiveCounts, Error as EngineError, Explained as Protocol, Form, HEADER_LIMIT as AM_HEADER_LIMIT, HostTimes,
+    INLINE_LIMIT as AM_INLINE_LIMIT, Place, Refusal, RemoteKey, Side, Signal, SignalUpdate, host_times,
 };
 pub use cableway_transports::check as check_transports;
 pub use half::f16;

@@ -1,11 +1,12 @@
-//! The base of all layers of Cableway: the parameter table, counters, locks, isolation of forked children, and warnings
-//! that are logged once. It depends on no other layer.
+//! The base of all layers of Cableway: the parameter table, counters, locks, isolation of forked children, kept figures,
+//! and warnings that are logged once. It depends on no other layer.
 
 mod cause;
 pub mod counters;
 pub mod descriptors;
 #[cfg(not(all(test, loom)))]
 pub mod fork;
+pub mod kept;
 pub mod lock;
 pub mod parameters;
 mod signals;

@@ -143,7 +143,7 @@ fn a_new_allocation_is_registered_again() {
     }
     isolated("a_new_allocation_is_registered_again", PEER_MEMORY, || {
         // Only registrations set the attribute that is counted, if messages ask for the order each time.
-        let devices = devices_with(&["device_costs=default", "default_stream_order=legacy"]);
+        let devices = devices_with(&["costs=default", "default_stream_order=legacy"]);
         let sysfs = Sysfs::new(true);
         for cache in ["1G", "100K", "0"] {
             let set = format!("btl_openib_registration_cache={cache}");

@@ -52,7 +52,7 @@ struct Loopback {
 impl Loopback {
     fn new() -> Self {
         // The order after kernels, which only this value keeps.
-        let devices = test_nodes::devices_with(&["device_costs=default", "default_stream_order=legacy"]);
+        let devices = test_nodes::devices_with(&["costs=default", "default_stream_order=legacy"]);
         let btl = SelfLoop::new(&Job::new("t".into(), [0; 32], 0, 1, 1), &Parameters::default(), &devices);
         let endpoint = btl.connect(0, &btl.card()).unwrap().pop().unwrap();
         let app = App::load(sim_cuda::tested_folder().as_deref()).expect("there is a driver");

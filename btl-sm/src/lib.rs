@@ -20,6 +20,7 @@ mod copy;
 mod cost;
 mod device;
 mod device_copy;
+mod distance;
 mod endpoint;
 #[doc(hidden)]
 pub mod fuzzing;

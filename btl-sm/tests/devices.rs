@@ -221,7 +221,7 @@ fn a_link_adapts_to_its_devices() {
         return eprintln!("skipped {TEST}: only the simulated driver has made-up figures");
     }
     let folder = std::env::temp_dir().join(format!("cableway-sm-costs-{}", std::process::id()));
-    let set = format!("device_costs_folder={}", folder.display());
+    let set = format!("costs_folder={}", folder.display());
     // A later run continues a measurement that takes too long on a busy machine.
     let (start, mut text) = (std::time::Instant::now(), String::new());
     let file = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
@@ -229,7 +229,7 @@ fn a_link_adapts_to_its_devices() {
     let figures = ["within", "to_host", "from_host", "push", "pull"];
     while !figures.iter().all(|name| text.contains(&format!("\n{name} "))) {
         assert!(start.elapsed() < common::PATIENCE, "{text}");
-        let measuring = devices_with(&["device_costs=measure", &set]);
+        let measuring = devices_with(&["costs=measure", &set]);
         measuring.report_costs(&[DeviceIndex(0)]).unwrap();
         text = file().find(is_file).map(|path| std::fs::read_to_string(path).unwrap()).unwrap_or_default();
     }
@@ -241,7 +241,7 @@ fn a_link_adapts_to_its_devices() {
     };
     std::fs::write(file().find(is_file).unwrap(), text.lines().map(line).collect::<String>()).unwrap();
 
-    let devices = devices_with(&["device_costs=cached", &set]);
+    let devices = devices_with(&["costs=cached", &set]);
     let mut pair = Pair::with_devices(&["device_ipc_open_size=1"], &devices);
     pair.deliver(b"connected");
     let on_device = Location { class: MemoryClass::Device, ..Location::HOST };

@@ -6,8 +6,8 @@ use cableway_base::Rank;
 use cableway_common_cuda::Location;
 
 use crate::{
-    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Local, Mover, Operation, Received, Region, Registration,
-    Remains, Remote, RemoteHandle,
+    Access, Capabilities, Cost, Distance, Error, Fragment, FragmentKind, Local, Mover, Operation, Received, Region,
+    Registration, Remains, Remote, RemoteHandle,
 };
 
 /// One transport of this process. The crate's documentation states the contract.
@@ -148,6 +148,12 @@ pub trait Endpoint: Send {
     /// moves it. The peer's estimate may differ.
     fn transfer_cost(&self, mover: Mover, local: &Location, _remote: &RemoteHandle) -> Cost {
         self.cost(mover.operation(), local)
+    }
+
+    /// Returns how far this process's processors are from the peer's. Returns `None` as long as the transport does not
+    /// know, and for peers of other nodes. The answer costs system calls, so callers keep it.
+    fn distance(&self) -> Option<Distance> {
+        None
     }
 
     /// Returns notes for users about the data path of this link, one line each.

@@ -59,6 +59,7 @@
 //! the driver, so that copies from and to them are asynchronous.
 
 mod capability;
+mod distance;
 mod endpoint;
 mod error;
 mod fragment;
@@ -71,6 +72,7 @@ mod remains;
 mod streaming;
 
 pub use capability::{Capabilities, Cost, Flags, Mover, Operation};
+pub use distance::Distance;
 pub use endpoint::{Btl, Endpoint, Offer, Sent, Token, Transfer, Upcalls};
 pub use error::Error;
 pub use fragment::{Fragment, FragmentKind, FragmentOwner};

@@ -7,7 +7,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let count: usize = arguments.next().map_or(1000, |count| count.parse().expect("a count"));
     let mut parameters = Parameters::default();
-    parameters.assign_internal("device_costs=default").expect("there is such a parameter");
+    parameters.assign_internal("costs=default").expect("there is such a parameter");
     for assignment in arguments {
         parameters.assign_internal(&assignment).expect("there is such a parameter");
     }

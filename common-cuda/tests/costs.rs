@@ -40,7 +40,7 @@ fn costs_are_measured_in_the_background_and_kept() {
 
             // The second process reads the same figures at once, and creates nothing.
             let made = app().calls(c"cuMemCreate");
-            let again = devices_with(&["device_costs=cached", &folder.set()]);
+            let again = devices_with(&["costs=cached", &folder.set()]);
             let buffer = first_use(&again, DEVICE);
             let read = again.costs().of(DEVICE).cloned().expect("the file is read at the first use of the buffer");
             let latency = |costs: &DeviceCosts| costs.to_host.figure().unwrap().latency;
@@ -77,11 +77,11 @@ fn nothing_is_measured_unless_enabled() {
         let folder = Folder::new("unwanted");
         let set = folder.set();
         let assignments: &[&str] = match case {
-            0 => &["device_costs=default", &set],
+            0 => &["costs=default", &set],
             // There is no folder. Or the driver is simulated and the folder is not named, and nothing may go into a
             // user's folder.
-            1 => &["device_costs=measure"],
-            _ => &["device_costs=cached", &set],
+            1 => &["costs=measure"],
+            _ => &["costs=cached", &set],
         };
         if case == 1 && !on_simulated_driver("nothing_is_measured_unless_enabled") {
             return;
@@ -154,9 +154,9 @@ fn costs_in_the_file_decide_unless_a_parameter_is_set() {
                 let text = with_row(with_row(text, "kernel", kernel), "several", "1.000 us");
                 with_row(text, "push", "5.000 us 100.000 GB/s")
             });
-            let devices = devices_with(&["device_costs=cached", &folder.set()]);
+            let devices = devices_with(&["costs=cached", &folder.set()]);
             assert_eq!((by_kernel(&devices, 2), by_kernel(&devices, 40)), (few, many), "{kernel}");
-            let by_hand = ["device_costs=cached", &folder.set(), "device_kernel_limit=256K"];
+            let by_hand = ["costs=cached", &folder.set(), "device_kernel_limit=256K"];
             let devices = devices_with(&by_hand);
             assert_eq!((by_kernel(&devices, 2), by_kernel(&devices, 40)), (false, true), "by hand, beside {kernel}");
         }
@@ -171,7 +171,7 @@ fn unusable_cost_files_are_measured_again_with_one_warning() {
         let path = changed(&folder, |text| text.replace("to_host ", "to_host -"));
         let log = common::collect_log();
         for _ in 0..2 {
-            let cached = devices_with(&["device_costs=cached", &folder.set()]);
+            let cached = devices_with(&["costs=cached", &folder.set()]);
             let _buffer = first_use(&cached, DEVICE);
             assert_eq!(cached.costs().of(DEVICE), Some(&DeviceCosts::default()), "the estimates apply");
         }
@@ -354,7 +354,7 @@ fn only_one_of_several_processes_measures() {
     const TEST: &str = "only_one_of_several_processes_measures";
     const RANK: &str = "CABLEWAY_TEST_RANK";
     if let Some(folder) = std::env::var_os(RANK) {
-        let devices = devices_with(&["device_costs=measure", &format!("device_costs_folder={}", folder.display())]);
+        let devices = devices_with(&["costs=measure", &format!("costs_folder={}", folder.display())]);
         let _buffer = first_use(&devices, DEVICE);
         let costs = known(&devices);
         println!("knows {:?} {:?}", costs.to_host.figure().map(|cost| cost.latency), app().calls(c"cuMemCreate"));

@@ -31,7 +31,7 @@ pub use crate::core::Config;
 pub use am::{ActiveMessages, Arrival, Counts as ActiveCounts, HEADER_LIMIT, INLINE_LIMIT, Poster};
 pub use buffer::Buffer;
 pub use error::{Abort, Error};
-pub use protocol::{Explained, Form, Side, explain};
+pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;
 pub use rma::{AtomicOperation, OneSided, Place, Registered, RemoteKey, Signal, SignalUpdate, Width};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};

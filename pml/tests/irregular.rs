@@ -63,7 +63,7 @@ fn between(change: impl FnOnce(&mut Link)) -> Link {
 }
 
 /// Allows a loaded machine a long time to start kernels.
-const PATIENTLY: &[&str] = &["device_kernel_patience=20s", "device_costs=default"];
+const PATIENTLY: &[&str] = &["device_kernel_patience=20s", "costs=default"];
 
 /// Waits until the kernels are loaded, which begins with the first question for them.
 fn kernels_are_there(devices: &Devices) {

@@ -181,7 +181,7 @@ fn messages_from_host_memory_share_their_calls() {
 fn the_default_stream_is_not_queried_before_eager_messages() {
     const LEN: usize = 1000;
     let _alone = alone();
-    let devices = devices_with(&["device_costs=default", "default_stream_order=legacy"]);
+    let devices = devices_with(&["costs=default", "default_stream_order=legacy"]);
     let ranks = Ranks::on(&devices, 2, &[link().with(|link| link.retains = false)], &[], false);
     let content = pattern(LEN, 3);
     let mut host = vec![0; LEN];

@@ -83,6 +83,8 @@ impl Explain {
     pub(super) fn execute(self) -> Result<ExitCode, Failure> {
         let joined = job::join(&self.parameters, self.btl.as_deref(), 2)?;
         Ok(joined.play(|world| {
+            // A connected transport knows more about the peer.
+            world.communicator().barrier()?;
             if world.rank() == 0 {
                 self.print(world)?;
             } else if self.measure {

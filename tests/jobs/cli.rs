@@ -86,7 +86,7 @@ fn info_prints_parameters_and_their_sources() {
     assert_eq!(told("peer_timeout"), ("3s".into(), "environment".into()));
     assert_eq!(told("progress_thread"), ("no".into(), "default".into()));
     let mut command = cableway();
-    command.env_remove("CABLEWAY_DEVICE_COSTS").args(["info", "--set", "btl_sm_eager_limit=8K"]);
+    command.env_remove("CABLEWAY_COSTS").args(["info", "--set", "btl_sm_eager_limit=8K"]);
     let text = finish(&mut command).assert_success().stdout;
     let parameters: Vec<_> = text.lines().skip_while(|line| *line != "Parameters").skip(1).collect();
     assert!(parameters.len() == 1 && parameters[0].contains("btl_sm_eager_limit = 8K"), "{text}");

@@ -11,6 +11,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("device_costs::messages_arrive_if_the_costs_of_two_ranks_differ", both_ranks_expect_the_other_to_copy),
     ("device_costs::ranks_that_start_together_write_one_file_for_each_device", ranks_that_begin_together),
     ("device_costs::explain_and_info_print_known_costs", explain_and_info_print_known_costs),
+    ("device_costs::times_of_host_messages_are_kept", times_of_host_messages_are_kept),
 ];
 
 /// A temporary folder, removed when dropped.
@@ -22,7 +23,7 @@ impl Folder {
     }
 
     fn set(&self) -> String {
-        format!("device_costs_folder={}", self.0.display())
+        format!("costs_folder={}", self.0.display())
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -39,7 +40,11 @@ impl Drop for Folder {
 /// The files of devices in a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.expect("an entry").path());
-    entries.filter(|path| path.extension().is_some_and(|extension| extension == "txt")).collect()
+    let of_device = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.ends_with(".txt") && !name.starts_with("host-")
+    };
+    entries.filter(of_device).collect()
 }
 
 const QUICK: &str = "1.000 us 900.000 GB/s";
@@ -63,8 +68,8 @@ fn believe(folder: &Path, beliefs: Beliefs) {
     let driver = Driver::find().folder;
     let is_whole = || {
         let mut info = cableway();
-        info.args(["info", "--measure", "--set", "device_costs=measure", crate::support::libdir_option()]).arg(&driver);
-        finish(info.arg("--set").arg(format!("device_costs_folder={}", folder.display()))).assert_success();
+        info.args(["info", "--measure", "--set", "costs=measure", crate::support::libdir_option()]).arg(&driver);
+        finish(info.arg("--set").arg(format!("costs_folder={}", folder.display()))).assert_success();
         let has = |path: &PathBuf, row| std::fs::read_to_string(path).is_ok_and(|text| text.contains(row));
         let found = files(folder);
         found.len() == 2 && found.iter().all(|path| has(path, "\npush ") && has(path, "\npull "))
@@ -105,7 +110,7 @@ fn ranks_decide_by_measured_costs() {
         let folder = Folder::new("decide");
         believe(&folder.0, beliefs);
         let set = folder.set();
-        let options = [&["--set", "device_costs=cached", "--set", &set], options].concat();
+        let options = [&["--set", "costs=cached", "--set", &set], options].concat();
         run(2, &options, &[], "device_exchange").assert_success()
     };
     let finished = exchange(PUSH, &[]);
@@ -134,9 +139,9 @@ fn exchange_apart(ranks: u32, folder: &Folder, variables: &[(&str, &str)]) -> Fi
         "--set",
         "btl=sm",
         "--set",
-        "device_costs=cached",
+        "costs=cached",
     ];
-    let script = "CABLEWAY_DEVICE_COSTS_FOLDER=\"$BELIEFS/$CABLEWAY_JOB_RANK\" exec \"$PROGRAM\" \"$ROLE\"";
+    let script = "CABLEWAY_COSTS_FOLDER=\"$BELIEFS/$CABLEWAY_JOB_RANK\" exec \"$PROGRAM\" \"$ROLE\"";
     let mut job = shell_job(ranks, &options, script);
     job.env("BELIEFS", &folder.0).env("PROGRAM", program).env("ROLE", role);
     finish(job.envs(variables.iter().copied()))
@@ -165,7 +170,7 @@ fn both_ranks_expect_the_other_to_copy() {
 fn ranks_that_begin_together() {
     let folder = Folder::new("together");
     let set = folder.set();
-    let options = ["--set", "device_costs=measure", "--set", &set];
+    let options = ["--set", "costs=measure", "--set", &set];
     let finished = run(4, &options, &[], "device_exchange").assert_success();
     assert_eq!(finished.stderr, "");
     // A job may end before every device was idle. Then there may be no file, but never an incomplete one.
@@ -178,7 +183,7 @@ fn ranks_that_begin_together() {
 
 fn cached_info(folder: &Folder) -> String {
     let mut info = cableway();
-    info.args(["info", "--set", "device_costs=cached", "--set", &folder.set(), crate::support::libdir_option()]);
+    info.args(["info", "--set", "costs=cached", "--set", &folder.set(), crate::support::libdir_option()]);
     let finished = finish(info.arg(Driver::find().folder)).assert_success();
     assert_eq!(finished.stderr, "", "no file is disbelieved");
     finished.stdout
@@ -197,7 +202,7 @@ fn explain_and_info_print_known_costs() {
         command.args(["--set", &folder.set(), crate::support::libdir_option()]).arg(Driver::find().folder);
         finish(command.args(options)).assert_success().stdout
     };
-    let cached = ["--set", "device_costs=cached"];
+    let cached = ["--set", "costs=cached"];
     let text = explain(&cached);
     assert!(text.starts_with("# The costs of copies are estimates: "), "{text}");
     assert!(text.contains("10.24 us"), "two small messages, and the copy that the sender makes: {text}");
@@ -213,4 +218,32 @@ fn explain_and_info_print_known_costs() {
         serde_json::from_str(&explain(&[&cached[..], &["--format", "json", "--measure"]].concat())).expect("a row");
     assert!((row["expected_us"][0].as_f64().expect("a time") - 336.24).abs() < 0.01, "{row}");
     assert!(row["observed_us"][0].as_f64().expect("a time") > 0.0, "{row}");
+}
+
+fn times_of_host_messages_are_kept() {
+    let folder = Folder::new("host");
+    let cached = ["--set", "costs=cached", "--set", &folder.set()];
+    let explain = || {
+        let mut command = cableway();
+        finish(command.args(["explain", "--size", "8K..8M"]).args(cached)).assert_success().stdout
+    };
+    assert!(!explain().contains("measured: "), "nothing is known yet");
+    assert!(!folder.0.exists(), "nothing was measured");
+    // A message of each size from one job, and what the next one says.
+    let info = || {
+        let mut command = cableway();
+        finish(command.args(["info", "--measure", "--format", "json"]).args(cached)).assert_success().stdout
+    };
+    let described = |text: &str| {
+        let info: serde_json::Value = serde_json::from_str(text).expect("one object");
+        info["host_messages"].as_array().cloned().unwrap_or_default()
+    };
+    let first = described(&info());
+    assert_eq!(first.len(), 1 + 12, "the file, and each size: {first:?}");
+    let written = || std::fs::metadata(PathBuf::from(first[0]["file"].as_str().expect("a path"))).expect("it is there");
+    let before = written().modified().expect("a time");
+    assert_eq!(described(&info()), first, "nothing is measured again");
+    assert_eq!(written().modified().expect("a time"), before);
+    let text = explain();
+    assert!(text.contains("measured: past the caches") && text.contains("4194304..8388607"), "{text}");
 }

@@ -47,7 +47,7 @@ pub(crate) fn cableway() -> Command {
         command.env_remove(name);
     }
     // Nothing is measured or stored in a home folder, unless a test is about it.
-    command.env("CABLEWAY_DEVICE_COSTS", "default");
+    command.env("CABLEWAY_COSTS", "default");
     command.env(cableway::FOR_TESTS, "");
     command
 }

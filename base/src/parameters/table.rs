@@ -154,11 +154,11 @@ parameters {
     device_ipc_bytes: Size = "64G",
         "most bytes of other processes' device memory that stay mapped",
         "See device_ipc_mappings. Freed memory returns to the device only when peers have closed their mappings.";
-    device_costs: CostSource = "cached",
-        "source of the costs of device copies: cached (files), measure (files; missing costs are measured in the background) or default (built-in estimates)",
-        "Run `cableway info --measure` once on each node to fill the files. With measure, a background thread may delay the program's driver calls by some milliseconds.";
-    device_costs_folder: Text = "",
-        "folder for measured device costs; empty means cableway/device-costs in XDG_CACHE_HOME or ~/.cache",
+    costs: CostSource = "cached",
+        "source of measured costs: cached (files), measure (files; missing costs of devices are measured in the background) or default (built-in estimates)",
+        "Run `cableway info --measure` once on each node to fill the files. With measure, a background thread may delay the program's driver calls by some milliseconds. With default, no file is read or written.";
+    costs_folder: Text = "",
+        "folder for measured costs; empty means cableway/costs in XDG_CACHE_HOME or ~/.cache",
         "Set it where home directories are read-only, or shared between clusters with different hardware. Delete the files to measure everything again.";
     device_mapped_read_limit: Size = "0",
         "largest copy from a device that the CPU makes by loads from mapped device memory; 0 disables it",

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Mover, Offer, Operation, Region,
-    Registration, Remote, RemoteHandle, Sent, Token, Transfer,
+    Access, Capabilities, Cost, Distance, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Mover, Offer,
+    Operation, Region, Registration, Remote, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::Location;
 
@@ -20,6 +20,7 @@ use crate::NAME;
 use crate::cost::{self, PeerDevice, Priced};
 use crate::device_copy::Recent;
 use crate::device_copy::handle::Handle as DeviceHandle;
+use crate::distance;
 use crate::inner::{Inner, Request};
 use crate::offers::{self, Offers};
 use crate::path::Path;
@@ -180,6 +181,11 @@ impl Endpoint for SmEndpoint {
             return costs.turn;
         }
         if mover.operation() == Operation::Get { costs.direct } else { costs.push }
+    }
+
+    fn distance(&self) -> Option<Distance> {
+        // Only a process whose memory can be copied from is known by its pid.
+        self.peer.link.get()?.remote.and_then(|remote| distance::to(remote.pid))
     }
 
     #[inline]

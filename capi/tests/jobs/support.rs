@@ -127,7 +127,7 @@ impl<'a> Job<'a> {
             command.env_remove(name);
         }
         // Nothing is measured or stored in a home folder.
-        command.env("CABLEWAY_DEVICE_COSTS", "default");
+        command.env("CABLEWAY_COSTS", "default");
         // The programs use the driver of this vendor, whichever one other tests are about.
         if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_none_or(|value| value != "1") {
             let folder = sim_cuda::Vendor::Nvidia.folder();

@@ -1,56 +1,31 @@
-//! The folder that keeps costs, and the lock that lets only one process of a node measure at a time.
-//!
-//! Nodes often share home folders. So a file is named after its device, and the lock after the node. Containers on one
-//! node may have different node names and thus different locks. So each writer writes a new file and then replaces the
-//! old one. A reader checks that the file belongs to this user, that no other user can write it, and that every line is
-//! valid.
+//! The folder that keeps costs of devices. A file is named after its device.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::io;
+use std::path::PathBuf;
 
-use rustix::fs::FlockOperation;
+use cableway_base::kept::{self, Lock};
 
 use super::text::{self, Content, Key, UnusableFile};
 
-/// Upper limit of a valid file's size.
-const MOST_BYTES: u64 = 64 << 10;
-/// The suffix of files that are being written.
-const NEW: &str = "new";
-/// The age from which a file that was being written counts as abandoned.
-const ABANDONED: Duration = Duration::from_secs(60);
-
 /// The folder that keeps costs.
 #[derive(Clone, Debug)]
-pub(crate) struct Folder(PathBuf);
-
-/// The lock. No other process of this node and user measures while it is held. The end of the process releases it.
-pub(crate) struct Lock {
-    _file: File,
-}
+pub(crate) struct Folder(kept::Folder);
 
 impl Folder {
-    /// Returns the folder that the parameter names, else the user's default folder. Returns `None` if there is neither.
+    /// As [`kept::Folder::new`].
     pub(crate) fn new(parameter: &str) -> Option<Folder> {
-        if !parameter.is_empty() {
-            return Some(Folder(parameter.into()));
-        }
-        let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-        let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
-        Some(Folder(caches.join("cableway/device-costs")))
+        kept::Folder::new(parameter).map(Folder)
     }
 
     /// Returns the path of a device's file.
     pub(crate) fn file(&self, key: &Key) -> PathBuf {
-        self.0.join(text::file_name(&key.uuid))
+        self.0.file(&text::file_name(&key.uuid))
     }
 
     /// Reads the figures of a device. Returns `None` if there are none or they are not usable, with one warning.
     pub(crate) fn read(&self, key: &Key) -> Option<Content> {
         let path = self.file(key);
-        let fault = match load(&path) {
+        let fault = match self.0.read(&text::file_name(&key.uuid)) {
             Ok(None) => return None,
             Ok(Some(text)) => match text::read(&text, key) {
                 Ok(content) => return Some(content),
@@ -68,208 +43,13 @@ impl Folder {
         None
     }
 
-    /// Creates the folder if necessary and takes the lock. Returns `None` if another process holds it.
+    /// As [`kept::Folder::try_lock`].
     pub(crate) fn try_lock(&self) -> io::Result<Option<Lock>> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        check_owner(&self.0.metadata()?, "its folder")?;
-        let path = self.0.join(format!("lock-{}", node()));
-        let file = options().read(true).write(true).create(true).truncate(false).open(path)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock { _file: file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        self.0.try_lock()
     }
 
     /// Writes the costs of a device, and replaces the previous file.
-    pub(crate) fn write(&self, _lock: &Lock, key: &Key, content: &Content) -> io::Result<()> {
-        let path = self.file(key);
-        self.clear(&path);
-        let mut number = [0_u8; 8];
-        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
-        let new = path.with_extension(format!("{:016x}.{NEW}", u64::from_ne_bytes(number)));
-        let written = options()
-            .write(true)
-            .create_new(true)
-            .open(&new)
-            .and_then(|mut file| file.write_all(text::write(key, content).as_bytes()))
-            .and_then(|()| std::fs::rename(&new, &path));
-        written.inspect_err(|_| drop(std::fs::remove_file(&new)))
-    }
-
-    /// Removes the unfinished files of processes that ended while they wrote this file.
-    fn clear(&self, path: &Path) {
-        let of_it =
-            |name: &str| path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| name.starts_with(stem));
-        for entry in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let new = name.to_str().is_some_and(|name| of_it(name) && name.ends_with(NEW));
-            let written = entry.metadata().and_then(|metadata| metadata.modified());
-            if new && written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED)) {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
-    }
-}
-
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    // Do not follow a link that another user may have placed there, and do not block on a pipe.
-    options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    options
-}
-
-/// Returns the text of a file, or `None` if it does not exist.
-fn load(path: &Path) -> io::Result<Option<String>> {
-    let mut file = match options().read(true).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() > MOST_BYTES {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    check_owner(&metadata, "it")?;
-    let mut text = String::new();
-    (&mut file).take(MOST_BYTES).read_to_string(&mut text)?;
-    Ok(Some(text))
-}
-
-/// Refuses paths that other users own or can write.
-fn check_owner(metadata: &std::fs::Metadata, what: &str) -> io::Result<()> {
-    const OTHERS_WRITE: u32 = 0o022;
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other(format!("{what} belongs to another user")));
-    }
-    if metadata.mode() & OTHERS_WRITE != 0 {
-        return Err(io::Error::other(format!("{what} can be written by other users")));
-    }
-    Ok(())
-}
-
-/// Returns the name of this node in a form that suits file names.
-fn node() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(64).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-    use std::time::SystemTime;
-
-    use super::*;
-    use crate::costs::{DeviceCosts, Known};
-
-    /// A temporary folder, removed when dropped.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> (Scratch, Folder) {
-            let path = std::env::temp_dir().join(format!("cableway-costs-{name}-{}", std::process::id()));
-            let folder = Folder::new(path.join("a/b").to_str().unwrap()).unwrap();
-            (Scratch(path), folder)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn key() -> Key {
-        Key { driver: "13.0".to_owned(), uuid: [7; 16], device: "place name".to_owned(), peers: Vec::new() }
-    }
-
-    fn content(nanoseconds: u64) -> Content {
-        let call = Known::Is(Duration::from_nanos(nanoseconds));
-        let costs = DeviceCosts { call, ..DeviceCosts::default() };
-        Content { measured: text::measured(SystemTime::now(), Duration::from_millis(3)), costs }
-    }
-
-    #[test]
-    fn only_one_holds_the_lock_and_files_are_replaced() {
-        let (_scratch, folder) = Scratch::new("lock");
-        assert_eq!(folder.read(&key()), None, "nothing is there");
-        assert!(!folder.0.exists(), "who reads makes nothing");
-        let lock = folder.try_lock().unwrap().expect("nobody else has it");
-        assert!(folder.try_lock().unwrap().is_none(), "taken");
-        // An abandoned temporary file, and one that another process is writing.
-        let [left, others] = ["00.new", "01.new"].map(|name| folder.file(&key()).with_extension(name));
-        let long_ago = SystemTime::now() - 2 * ABANDONED;
-        File::create(&left).unwrap().set_modified(long_ago).unwrap();
-        File::create(&others).unwrap();
-        for nanoseconds in [1500, 1600] {
-            folder.write(&lock, &key(), &content(nanoseconds)).unwrap();
-            assert_eq!(folder.read(&key()).unwrap().costs, content(nanoseconds).costs);
-        }
-        let files: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert!(files.len() == 3 && !left.exists() && others.exists(), "{files:?}");
-        let mode = std::fs::metadata(folder.file(&key())).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        drop(lock);
-        assert!(folder.try_lock().unwrap().is_some());
-    }
-
-    /// Writers with separate locks, as in containers.
-    #[test]
-    fn one_of_several_written_files_stays() {
-        let (_scratch, folder) = Scratch::new("several");
-        let lock = &folder.try_lock().unwrap().unwrap();
-        std::thread::scope(|scope| {
-            for writer in 0..4 {
-                let folder = &folder;
-                scope.spawn(move || {
-                    for round in 1..50 {
-                        folder.write(lock, &key(), &content(1000 * writer + round)).expect("nobody is in the way");
-                    }
-                });
-            }
-        });
-        let last = folder.read(&key()).unwrap().costs.call.figure().unwrap().as_nanos();
-        assert_eq!(last % 1000, 49, "one of the last");
-        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 2, "the lock and the file");
-    }
-
-    #[test]
-    fn files_that_others_can_write_are_ignored() {
-        let (_scratch, folder) = Scratch::new("mode");
-        let lock = folder.try_lock().unwrap().unwrap();
-        let file = folder.file(&key());
-        folder.write(&lock, &key(), &content(1500)).unwrap();
-        for mode in [0o622, 0o606, 0o666] {
-            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(folder.read(&key()), None, "{mode:o}");
-        }
-        // The file is replaced nevertheless.
-        folder.write(&lock, &key(), &content(1500)).unwrap();
-        assert!(folder.read(&key()).is_some());
-        let elsewhere = folder.0.join("elsewhere");
-        std::fs::rename(&file, &elsewhere).unwrap();
-        std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
-        assert_eq!(folder.read(&key()), None, "a link");
-        std::fs::remove_file(&file).unwrap();
-        std::fs::write(&file, vec![b'#'; 1 << 20]).unwrap();
-        assert_eq!(folder.read(&key()), None, "too long");
-        std::fs::remove_file(&file).unwrap();
-        std::fs::create_dir(&file).unwrap();
-        assert_eq!(folder.read(&key()), None, "a folder");
-        assert!(folder.write(&lock, &key(), &content(1500)).is_err());
-        std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(folder.try_lock().is_err(), "a folder that others can write");
-    }
-
-    /// Root can give a file to another user. Such a file is ignored.
-    #[test]
-    fn files_of_other_users_are_ignored() {
-        let (_scratch, folder) = Scratch::new("owner");
-        let lock = folder.try_lock().unwrap().unwrap();
-        folder.write(&lock, &key(), &content(1500)).unwrap();
-        match std::os::unix::fs::chown(folder.file(&key()), Some(4242), None) {
-            Ok(()) => assert_eq!(folder.read(&key()), None),
-            Err(error) => println!("skipped: files cannot be given away here: {error}"),
-        }
+    pub(crate) fn write(&self, lock: &Lock, key: &Key, content: &Content) -> io::Result<()> {
+        self.0.write(lock, &text::file_name(&key.uuid), &text::write(key, content))
     }
 }

@@ -94,7 +94,7 @@ impl Devices {
     pub fn double() -> Self {
         let mut parameters = Parameters::default();
         // Do not measure a simulated device.
-        let assigned = parameters.assign("device_costs=default", cableway_base::Source::Program);
+        let assigned = parameters.assign("costs=default", cableway_base::Source::Program);
         debug_assert!(assigned.is_ok());
         find::found(vec![Box::new(crate::double::Found)], &parameters)
     }

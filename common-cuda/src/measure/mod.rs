@@ -53,9 +53,9 @@ impl Keeper {
     pub(crate) fn new(parameters: &Parameters, kernels: bool, costs: Arc<Costs>) -> Self {
         Keeper {
             costs,
-            source: parameters.device_costs,
-            folder: Folder::new(&parameters.device_costs_folder),
-            folder_named: !parameters.device_costs_folder.is_empty(),
+            source: parameters.costs,
+            folder: Folder::new(&parameters.costs_folder),
+            folder_named: !parameters.costs_folder.is_empty(),
             kernels,
             met: AtomicU32::new(0),
             halt: Arc::default(),
@@ -66,8 +66,8 @@ impl Keeper {
     /// Returns the folder to search, or the reason why there is none.
     fn folder(&self, driver: &dyn Driver) -> Result<&Folder, &'static str> {
         match &self.folder {
-            _ if self.source == CostSource::Default => Err("device_costs=default"),
-            None => Err("neither device_costs_folder, XDG_CACHE_HOME nor HOME names a folder for them"),
+            _ if self.source == CostSource::Default => Err("costs=default"),
+            None => Err("neither costs_folder, XDG_CACHE_HOME nor HOME names a folder for them"),
             // The figures describe no real device, and do not belong into a user's folder.
             Some(_) if driver.library().simulated && !self.folder_named => Err("the driver is a simulated one"),
             Some(folder) => Ok(folder),

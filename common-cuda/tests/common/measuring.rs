@@ -20,7 +20,7 @@ impl Folder {
     }
 
     pub(crate) fn set(&self) -> String {
-        format!("device_costs_folder={}", self.0.display())
+        format!("costs_folder={}", self.0.display())
     }
 
     /// Returns the files in the folder, except the lock.
@@ -30,7 +30,7 @@ impl Folder {
     }
 
     pub(crate) fn measure(&self) -> Devices {
-        devices_with(&["device_costs=measure", &self.set()])
+        devices_with(&["costs=measure", &self.set()])
     }
 }
 

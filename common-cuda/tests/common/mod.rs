@@ -32,7 +32,7 @@ pub(crate) fn devices() -> Devices {
 
 pub(crate) fn parameters(assignments: &[&str]) -> Parameters {
     let mut parameters = Parameters::default();
-    for assignment in [&["device_costs=default"], assignments].concat() {
+    for assignment in [&["costs=default"], assignments].concat() {
         parameters.assign_internal(assignment).unwrap();
     }
     parameters

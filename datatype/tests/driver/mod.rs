@@ -31,7 +31,7 @@ impl Driver {
         let folder = sim_cuda::tested_folder();
         let mut parameters = Parameters::default();
         // Nothing is measured or stored in a home folder.
-        for assignment in [&["device_costs=default"], assignments].concat() {
+        for assignment in [&["costs=default"], assignments].concat() {
             parameters.assign_internal(assignment).expect("a parameter");
         }
         let devices = Devices::open_in(folder.as_deref(), &parameters);

@@ -91,7 +91,7 @@ impl Run {
             command.env_remove(name);
         }
         // Nothing is measured or stored in a home folder.
-        command.env("CABLEWAY_DEVICE_COSTS", "default").env("CABLEWAY_CUDA_LIBDIR", driver());
+        command.env("CABLEWAY_COSTS", "default").env("CABLEWAY_CUDA_LIBDIR", driver());
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Run { command, ranks, name, arguments }
     }

@@ -111,7 +111,7 @@ pub(crate) fn mpirun_with(ranks: u32, folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
     clean(&mut command);
     // Nothing is measured or stored in a home folder.
-    command.env("CABLEWAY_DEVICE_COSTS", "default");
+    command.env("CABLEWAY_COSTS", "default");
     if major_version() < 5 {
         // With libevent's epoll, mpirun of Debian 12 (PMIx 4.2.2) sometimes misses a spawned process, which then waits
         // in MPI_Init forever, whatever carries its messages.
@@ -127,7 +127,7 @@ pub(crate) fn mpirun_with(ranks: u32, folder: &Path) -> Command {
 pub(crate) fn singleton(program: &Path) -> Command {
     let mut command = Command::new(program);
     clean(&mut command);
-    command.env("CABLEWAY_DEVICE_COSTS", "default");
+    command.env("CABLEWAY_COSTS", "default");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env(format!("OMPI_MCA_{}", path_parameter()), component_path());
     command

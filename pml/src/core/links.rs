@@ -1,6 +1,6 @@
 //! The links to a peer, and the queues that wait for them.
 
-use cableway_btl::{Error, Fragment, Sent};
+use cableway_btl::{Distance, Error, Fragment, Sent};
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -58,6 +58,11 @@ impl<O> Links<O> {
     #[inline]
     pub(crate) fn abilities(&self) -> Abilities {
         Abilities::of(&self.active)
+    }
+
+    /// Returns how far the peer's processors are, if a transport knows.
+    pub(crate) fn distance(&self) -> Option<Distance> {
+        self.active.iter().find_map(|link| link.endpoint.distance())
     }
 
     /// Finds the link with a serial number.

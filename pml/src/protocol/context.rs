@@ -4,6 +4,7 @@ use cableway_base::Rank;
 use cableway_btl::{Fragment, Received, Region, Retained};
 use cableway_common_cuda::{BounceBuffer, BouncePool, Completion, DeviceError, Direction, Location};
 
+use super::host_costs::Kept;
 use super::scratch::Scratches;
 use super::unexpected::UnexpectedMessage;
 use crate::core::{self, Active, Copies, Core, Done, Peer, Plain};
@@ -17,6 +18,7 @@ pub(crate) type Links = core::Links<Operation>;
 pub(crate) struct Shared {
     pub(crate) copies: Copies<AfterCopy>,
     pub(crate) scratch: Scratches,
+    pub(crate) kept: Kept,
 }
 
 /// A call on behalf of one peer. The caller holds the peer's channel.

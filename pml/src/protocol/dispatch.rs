@@ -8,6 +8,7 @@ use cableway_common_cuda::DeviceError;
 
 use super::context::{AfterCopy, Context, Operation, Shared, Step};
 use super::fragments::{Ack, FRAGMENT_LEN, FragmentHeader};
+use super::host_costs::Kept;
 use super::put::{Put, PutFin};
 use super::rendezvous::{AbortHeader, Fin};
 use super::scratch::Scratches;
@@ -29,7 +30,13 @@ impl Protocols {
         let copies = Copies::new(locking, core.parameters.device_batch_size);
         let scratch = Scratches::new(core.parameters.device_scratch_size);
         let peers = Peers::new(core.modex.job().size as usize);
-        Ok(Protocols { core, shared: Shared { copies, scratch }, peers })
+        let kept = Kept::new(&core.parameters);
+        Ok(Protocols { core, shared: Shared { copies, scratch, kept }, peers })
+    }
+
+    /// Keeps measured costs for the next jobs.
+    pub(crate) fn keep_costs(&self) {
+        self.shared.kept.save();
     }
 
     /// Runs `act` with the peer's channel. Progress handles what it leaves behind.

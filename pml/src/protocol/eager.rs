@@ -9,6 +9,7 @@ use cableway_btl::{Error as BtlError, Fragment, FragmentKind, Received, Sent, Sh
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::context::{AfterCopy, Context, Held, Operation, Shared, Source, Step, hold};
+use super::host_costs;
 use super::probe::{Cost, Message, Passes, Probe, Quote, Start};
 use super::receive_buffer::ReceiveBuffer;
 use super::rendezvous::{self, Attempt, RENDEZVOUS_LEN};
@@ -67,7 +68,12 @@ pub(crate) fn attempt(
         link.carried = true;
         return Ok(Attempt::Sent);
     }
-    let kind = if *cache_eager { FragmentKind::Host } else { FragmentKind::Streamed };
+    let cache = cache_eager.unwrap_or_else(|| {
+        let distance = link.endpoint.distance();
+        *cache_eager = distance.map(|distance| host_costs::caches_at(distance, &cx.shared.kept));
+        cache_eager.unwrap_or(false)
+    });
+    let kind = if cache { FragmentKind::Host } else { FragmentKind::Streamed };
     let Some(mut fragment) = link.endpoint.alloc(whole, kind)? else { return Ok(Attempt::Busy) };
     if let Some(payload) = transfer.host_bytes() {
         fragment.fill(header, payload);

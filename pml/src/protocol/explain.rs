@@ -10,6 +10,7 @@ use cableway_common_cuda::{Location, MemoryClass};
 
 use super::choice::{Probes, probe_data, probe_start};
 use super::context::{Links, Shared};
+use super::host_costs::{self, Measured};
 use super::probe::{Announcement, Cost, Costs, Data, Message, Passes, Probe, Quote, Shape, Start};
 use super::put;
 use crate::core::{Abilities, Core};
@@ -116,6 +117,8 @@ struct Able<'l> {
     /// Whether devices may have scratch memory.
     scratch: bool,
     costs: Costs,
+    /// Measured costs of host messages to the peer, where they decide.
+    host: Option<host_costs::Rows>,
 }
 
 fn costs(of: impl Fn(Operation) -> btl::Cost) -> Costs {
@@ -138,6 +141,7 @@ pub fn explain(
         push_limit: parameters.device_push_limit as u64,
         scratch: parameters.device_scratch_size != 0,
         costs: costs(|_| same),
+        host: None,
     };
     able.rows(from, to, sizes)
 }
@@ -161,6 +165,7 @@ pub(crate) fn explain_links(
         push_limit: core.parameters.device_push_limit as u64,
         scratch: shared.scratch.slot() != 0,
         costs: costs(|operation| main.endpoint.cost(operation, &location)),
+        host: links.distance().filter(|_| !on_device).and_then(|distance| shared.kept.rows(distance)),
     };
     able.rows(from, to, sizes)
 }
@@ -173,6 +178,7 @@ impl Able<'_> {
         let device =
             [self.links.device_min_rdma_size as u64, (self.links.device_max_rdma_size as u64).saturating_add(1)];
         let changes = changes.into_iter().chain(device).chain([self.push_limit.saturating_add(1)]);
+        let changes = changes.chain(host_costs::sizes().filter(|_| self.host.is_some()));
         let mut starts: Vec<u64> = changes.filter(|size| sizes.contains(size)).collect();
         starts.push(*sizes.start());
         starts.sort_unstable();
@@ -226,6 +232,9 @@ impl Able<'_> {
         if let Some(protocol) = eager {
             return Decision { protocol, reason: quote.reason.to_owned(), before: 0, cost: self.costs.send, others };
         }
+        let to_shape = to.shape(any);
+        let timed = self.host.filter(|_| to_shape.one_run && any.contains(Flags::OFFER));
+        let measured = timed.and_then(|rows| host_costs::measured(&rows, len));
         let incoming = Announcement {
             len,
             exposed: start == Start::Expose,
@@ -233,20 +242,25 @@ impl Able<'_> {
             addressable: (start != Start::Expose || out.from.on_device) && put::is_addressable(&out),
             packs: start == Start::Announce && put::can_pack(&out),
             scratch: self.scratch,
-            to: to.shape(any),
+            to: to_shape,
             copy_only: self.copy_only,
             attentive: true,
             any,
             too_large: len > self.links.device_max_rdma_size as u64,
-            timed: false,
+            timed: measured.is_some(),
             mixed,
-            costs: self.costs,
+            costs: measured.as_ref().map_or(self.costs, |&Measured { costs: [send, get], .. }| Costs {
+                send,
+                get,
+                ..self.costs
+            }),
         };
         let answers = probe_data(&incoming);
         let answer = answers.cheapest(len);
         others.extend(self::others("receiver", &answers, answer.how));
         let protocol = match answer.how {
             Data::Get => "rendezvous, get",
+            Data::Offered if incoming.timed => "rendezvous, fragments",
             Data::Offered => "rendezvous, fragments or get",
             Data::Put => "rendezvous, put",
             Data::Pieces => "rendezvous, put in pieces",
@@ -264,7 +278,10 @@ impl Able<'_> {
             Data::Fragments if incoming.addressable => answers.refusal("put"),
             _ => None,
         };
-        let reason = format!("{}; {}", why.unwrap_or(quote.reason), because.unwrap_or(answer.reason));
+        let mut reason = format!("{}; {}", why.unwrap_or(quote.reason), because.unwrap_or(answer.reason));
+        if let Some(measured) = measured {
+            reason += &format!("; measured: {}", measured.shown);
+        }
         Decision { protocol, reason, before: 1 + answer.cost.headers, cost: answer.cost.time, others }
     }
 }

@@ -10,9 +10,19 @@
 //! by message, and a window as a whole, in which copies of the two processes overlap.
 //!
 //! A trial of a slow way costs time, most with large messages. So a size takes over what was measured for the nearest
-//! other size, if a way was clearly slower there. A burst of many messages also counts for more than one trial.
+//! other size, if a way was clearly slower there. A burst of many messages also counts for more than one trial. And
+//! what was measured is [kept] for the next jobs on the node, by the distance of the two processes.
+
+mod kept;
 
 use std::time::{Duration, Instant};
+
+use cableway_btl::{self as btl, Distance};
+
+pub(crate) use kept::Kept;
+use kept::Row;
+pub(crate) use kept::Rows;
+pub use kept::{HostTimes, host_times};
 
 /// A way to move host data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +62,8 @@ pub(crate) struct HostCosts {
     trials: u32,
     classes: [Class; CLASSES],
     burst: Option<Burst>,
+    /// The distance to the peer, if costs are kept for it.
+    distance: Option<Distance>,
 }
 
 #[derive(Debug)]
@@ -75,6 +87,8 @@ struct Class {
     costs: [Cost; WAYS.len()],
     /// Bursts of the class.
     count: u32,
+    /// Whether the costs were reported to be kept.
+    reported: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,9 +124,16 @@ impl Expected {
 }
 
 impl HostCosts {
-    /// Creates the costs of a peer, of which nothing is known. Each way is tried `trials` times, at least once.
-    pub(crate) fn new(trials: u32) -> Self {
-        HostCosts { trials, classes: Default::default(), burst: None }
+    /// Creates the costs of a peer at this distance, if it is known. Each way whose cost was not kept is tried `trials`
+    /// times, at least once.
+    pub(crate) fn new(trials: u32, distance: Option<Distance>, kept: &Kept) -> Self {
+        let mut classes = [Class::default(); CLASSES];
+        for (class, row) in classes.iter_mut().zip(distance.and_then(|distance| kept.rows(distance)).iter().flatten()) {
+            for (cost, each) in class.costs.iter_mut().zip(row) {
+                *cost = each.map_or(Cost::default(), |each| Cost { each, times: trials, ..Cost::default() });
+            }
+        }
+        HostCosts { trials, classes, burst: None, distance }
     }
 
     /// Returns what the next message of this length is expected to take. A way that is due for a trial takes nothing.
@@ -139,8 +160,8 @@ impl HostCosts {
         burst.pure &= burst.class == class && burst.expected.way() == way;
     }
 
-    /// Notes that a message has arrived, or failed.
-    pub(crate) fn end(&mut self, len: u64, failed: bool, now: Instant) {
+    /// Notes that a message has arrived, or failed. Keeps the costs of its size at times.
+    pub(crate) fn end(&mut self, len: u64, failed: bool, now: Instant, kept: &Kept) {
         let Some(burst) = &mut self.burst else { return };
         burst.under_way -= 1;
         burst.pure &= !failed;
@@ -159,6 +180,10 @@ impl HostCosts {
         if burst.pure && burst.bytes != 0 {
             let trials = if burst.arrived >= MANY { 2 } else { 1 };
             class.note(burst.expected.way(), now.saturating_duration_since(burst.begun), burst.bytes, trials);
+            let report = class.report(self.trials, burst.expected.can_get);
+            if let (Some(distance), Some(row)) = (self.distance, report) {
+                kept.note(distance, burst.class, &row);
+            }
         }
         if over {
             self.burst = None;
@@ -191,10 +216,7 @@ impl HostCosts {
 
     /// Returns whether small messages should be stored through the caches, too, as far as is known.
     pub(crate) fn caches(&self) -> bool {
-        let known =
-            |class: &&Class| [Way::Streamed, Way::Cached].iter().all(|way| class.costs[*way as usize].times != 0);
-        let each = |class: &Class, way: Way| class.costs[way as usize].each;
-        self.classes.iter().find(known).is_some_and(|class| each(class, Way::Cached) < each(class, Way::Streamed))
+        caches(self.classes.iter().map(|class| class.costs.map(|cost| (cost.times != 0).then_some(cost.each))))
     }
 }
 
@@ -234,6 +256,16 @@ impl Class {
         !self.costs[way as usize].inherited && usable(can_get).all(|way| self.costs[way as usize].times >= trials)
     }
 
+    /// Returns the costs to keep: once all ways are known, and later ever more rarely.
+    fn report(&mut self, trials: u32, can_get: bool) -> Option<Row> {
+        let known = usable(can_get).all(|way| self.costs[way as usize].times >= trials);
+        if !known || (self.reported && !self.count.is_power_of_two()) {
+            return None;
+        }
+        self.reported = true;
+        Some(self.costs.map(|cost| (cost.times != 0 && !cost.inherited).then_some(cost.each)))
+    }
+
     fn note(&mut self, way: Way, took: Duration, bytes: u64, trials: u32) {
         let each = took.as_nanos() as f32 * 1000.0 / bytes as f32;
         let cost = &mut self.costs[way as usize];
@@ -257,6 +289,48 @@ impl Cost {
             _ => Duration::from_nanos((self.each * len as f32 / 1000.0) as u64),
         }
     }
+}
+
+/// What was measured of messages of a size.
+pub(crate) struct Measured {
+    /// The costs of fragments, by the better way to store them, and of a fetch. A way that was not measured takes for
+    /// ever.
+    pub(crate) costs: [btl::Cost; 2],
+    /// The rates by all ways, for people.
+    pub(crate) shown: String,
+}
+
+/// Returns what was measured of messages of this length, if anything was.
+pub(crate) fn measured(rows: &Rows, len: u64) -> Option<Measured> {
+    let row = rows[class_of(len)];
+    row.iter().any(Option::is_some).then(|| {
+        let rate = |way: Way| row[way as usize].map_or(0.0, |each| 1e12 / f64::from(each));
+        let names = [(Way::Streamed, "past the caches"), (Way::Cached, "through the caches"), (Way::Get, "fetched")];
+        let known = names.into_iter().filter(|(way, _)| row[*way as usize].is_some());
+        let shown: Vec<_> = known.map(|(way, name)| format!("{name} {:.1} GB/s", rate(way) * 1e-9)).collect();
+        let cost = |rate: f64| match rate {
+            0.0 => btl::Cost { fixed: Duration::MAX, bytes_per_second: f64::INFINITY },
+            _ => btl::Cost { fixed: Duration::ZERO, bytes_per_second: rate },
+        };
+        let costs = [rate(Way::Streamed).max(rate(Way::Cached)), rate(Way::Get)].map(cost);
+        Measured { costs, shown: shown.join(", ") }
+    })
+}
+
+/// Returns the sizes from which on other costs hold.
+pub(crate) fn sizes() -> impl Iterator<Item = u64> {
+    (0..CLASSES).map(|class| SMALLEST << class)
+}
+
+/// Returns whether small messages to a peer at this distance should be stored through the caches, by what was kept.
+pub(crate) fn caches_at(distance: Distance, kept: &Kept) -> bool {
+    kept.rows(distance).is_some_and(|rows: Rows| caches(rows.into_iter()))
+}
+
+/// Decides by the smallest size for which both ways are known.
+fn caches(mut rows: impl Iterator<Item = Row>) -> bool {
+    let both = |row: Row| row[Way::Streamed as usize].zip(row[Way::Cached as usize]);
+    rows.find_map(both).is_some_and(|(streamed, cached)| cached < streamed)
 }
 
 fn usable(can_get: bool) -> impl Iterator<Item = Way> {

@@ -44,6 +44,7 @@ pub(crate) use explain::explain_links;
 pub use explain::{Explained, Form, Side, explain};
 pub(crate) use get::Get;
 pub(crate) use header::recode;
+pub use host_costs::{HostTimes, host_times};
 pub(crate) use receive_buffer::ReceiveBuffer;
 pub(crate) use rendezvous::{Fin, RENDEZVOUS_LEN, Rts, begin_receive};
 pub(crate) use start::start as start_send;

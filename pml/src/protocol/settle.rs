@@ -34,7 +34,7 @@ pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     }
     let Some(transfer) = receives.remove(id) else { return };
     if let (true, Some(costs)) = (transfer.timed, host_costs) {
-        costs.end(transfer.wanted, transfer.failure.is_some(), Instant::now());
+        costs.end(transfer.wanted, transfer.failure.is_some(), Instant::now(), &cx.shared.kept);
     }
     let (on_device, truncated) = (transfer.buffer.is_on_device(), transfer.truncated());
     let Incoming { request, status, sender, protocol, owes_fin, failure, gone, .. } = transfer;

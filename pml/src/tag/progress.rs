@@ -125,6 +125,7 @@ impl Engine {
         core.set_finalized();
         // No thread may call the driver while the process ends.
         core.devices.stop_measuring();
+        self.protocols.keep_costs();
         let mut flushed = vec![false; core.btls.len()];
         self.progress_until(limit, || {
             if !self.is_quiet() {

@@ -1,6 +1,7 @@
 //! `cableway info`: the detected hardware and software, and the parameters in force.
 
 mod costs;
+mod host_times;
 mod machine;
 mod parameters;
 mod section;
@@ -27,7 +28,7 @@ pub(super) struct Info {
     #[arg(long)]
     all: bool,
 
-    /// Measure the costs of copies by this machine's devices that have not been measured before
+    /// Measure what has not been measured before: copies by this machine's devices, and ways to move host data
     #[arg(long)]
     measure: bool,
 
@@ -59,6 +60,7 @@ impl Info {
         let mut sections = machine::sections();
         sections.extend(machine::device_sections(&devices));
         sections.extend(costs::sections(&devices, self.measure));
+        sections.push(host_times::section(&parameters, &self.parameters, self.measure));
         #[cfg(feature = "openib")]
         sections.extend(machine::verbs_section(&parameters));
         sections.push(parameters::section(&parameters, self.all));

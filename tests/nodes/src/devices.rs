@@ -10,7 +10,7 @@ use cableway_common_cuda::Devices;
 /// # Panics
 /// There is no such driver, or the tests are built without devices.
 pub fn devices() -> Devices {
-    devices_with(&["device_costs=default"])
+    devices_with(&["costs=default"])
 }
 
 /// As [`devices`], with these parameters.

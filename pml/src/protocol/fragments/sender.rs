@@ -244,7 +244,7 @@ pub(crate) fn asked(
     let what = "an acknowledgement";
     let transfer = channel.state.sends.get_mut(*id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     let failed = transfer.failure.is_some();
-    channel.state.cache_eager = *cache_eager;
+    channel.state.cache_eager = Some(*cache_eager);
     let answer = transfer.ask(what, (*id, *receiver), (*from, *to), *total)?;
     answer.to_device |= to_device;
     answer.stream = *stream;

@@ -20,11 +20,18 @@ fn carry(
         }
         for way in &ways {
             *now += Duration::from_micros(micros(*way));
-            costs.end(LEN, false, *now);
+            costs.end(LEN, false, *now, &nothing());
         }
         taken.extend(ways);
     }
     taken
+}
+
+/// Keeps no costs.
+fn nothing() -> Kept {
+    let mut parameters = cableway_base::Parameters::default();
+    parameters.assign_internal("pml_host_trials=0").unwrap();
+    Kept::new(&parameters)
 }
 
 fn share(taken: &[Way], way: Way) -> f64 {
@@ -34,7 +41,7 @@ fn share(taken: &[Way], way: Way) -> f64 {
 #[test]
 fn the_fastest_way_is_found_and_followed_when_it_changes() {
     for (fastest, window) in WAYS.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
-        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+        let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
         let trials = if window == 1 { 9 } else { 6 };
         let first = carry(&mut costs, &mut now, (trials, window), |_| 10);
         assert!(WAYS.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
@@ -50,7 +57,7 @@ fn the_fastest_way_is_found_and_followed_when_it_changes() {
 
 #[test]
 fn a_way_that_is_far_slower_is_tried_rarely() {
-    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 1000 });
     let later = carry(&mut costs, &mut now, (10_000, 1), |way| if way == Way::Get { 10 } else { 1000 });
     assert!(share(&later, Way::Get) > 0.995, "{}", share(&later, Way::Get));
@@ -58,7 +65,7 @@ fn a_way_that_is_far_slower_is_tried_rarely() {
 
 #[test]
 fn sizes_have_costs_of_their_own() {
-    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 20 });
     assert_eq!(costs.expect(LEN, true).way(), Way::Get);
     let unknown = costs.expect(1 << 20, true);
@@ -69,14 +76,14 @@ fn sizes_have_costs_of_their_own() {
 #[test]
 fn a_way_that_is_clearly_slower_for_near_sizes_is_not_tried_at_first() {
     let tried = |len: u64| {
-        let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+        let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
         carry(&mut costs, &mut now, (100, 1), |way| [40, 10, 12][way as usize]);
         let mut ways: Vec<_> = (0..9)
             .map(|_| {
                 let expected = costs.expect(len, true);
                 costs.begin(len, expected.way(), expected, now);
                 now += Duration::from_nanos(10_000 * len / LEN);
-                costs.end(len, false, now);
+                costs.end(len, false, now, &nothing());
                 expected.way()
             })
             .collect();
@@ -90,7 +97,7 @@ fn a_way_that_is_clearly_slower_for_near_sizes_is_not_tried_at_first() {
 
 #[test]
 fn a_way_that_was_not_tried_at_first_is_found_later() {
-    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 40 });
     let here = LEN;
     costs.classes.swap(class_of(here), class_of(2 * here));
@@ -101,7 +108,7 @@ fn a_way_that_was_not_tried_at_first_is_found_later() {
 
 #[test]
 fn two_windows_are_enough_for_a_trial() {
-    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     let taken = carry(&mut costs, &mut now, (6, 64), |_| 10);
     assert!(WAYS.iter().all(|way| share(&taken, *way) == 1.0 / 3.0), "{taken:?}");
     assert!(costs.classes[class_of(LEN)].measured(Way::Cached, TRIALS, true));
@@ -109,7 +116,7 @@ fn two_windows_are_enough_for_a_trial() {
 
 #[test]
 fn a_stream_without_pauses_is_timed_too() {
-    let (mut costs, mut now) = (HostCosts::new(TRIALS), Instant::now());
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     let mut under_way = std::collections::VecDeque::new();
     let mut taken = Vec::new();
     for message in 0..20_000 {
@@ -120,7 +127,7 @@ fn a_stream_without_pauses_is_timed_too() {
         if message >= 16 {
             let way = under_way.pop_front().unwrap();
             now += Duration::from_micros(if way == Way::Get { 10 } else { 13 });
-            costs.end(LEN, false, now);
+            costs.end(LEN, false, now, &nothing());
         }
     }
     assert!(share(&taken[10_000..], Way::Get) > 0.9, "{}", share(&taken[10_000..], Way::Get));
@@ -128,15 +135,39 @@ fn a_stream_without_pauses_is_timed_too() {
 
 #[test]
 fn bursts_of_several_sizes_or_with_failures_are_not_timed() {
-    let (mut costs, now) = (HostCosts::new(TRIALS), Instant::now());
+    let (mut costs, now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     for failed in [false, true] {
         for len in [LEN, if failed { LEN } else { 1 << 20 }] {
             let expected = costs.expect(len, true);
             costs.begin(len, expected.way(), expected, now);
         }
         for _ in 0..2 {
-            costs.end(LEN, failed, now + Duration::from_secs(1));
+            costs.end(LEN, failed, now + Duration::from_secs(1), &nothing());
         }
         assert!(costs.classes.iter().all(|class| class.costs.iter().all(|cost| cost.times == 0)));
     }
+}
+
+#[test]
+fn costs_that_were_kept_are_not_measured_again() {
+    let folder = std::env::temp_dir().join(format!("cableway-host-costs-again-{}", std::process::id()));
+    let mut parameters = cableway_base::Parameters::default();
+    parameters.assign_internal(&format!("costs_folder={}", folder.display())).unwrap();
+    let at = Distance::SharedL3;
+    let first = Kept::new(&parameters);
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, Some(at), &first), Instant::now());
+    for _ in 0..9 {
+        let expected = costs.expect(LEN, true);
+        costs.begin(LEN, expected.way(), expected, now);
+        now += Duration::from_micros(if expected.way() == Way::Get { 10 } else { 20 });
+        costs.end(LEN, false, now, &first);
+    }
+    first.save();
+    let second = Kept::new(&parameters);
+    let mut costs = HostCosts::new(TRIALS, Some(at), &second);
+    let taken = carry(&mut costs, &mut now, (60, 1), |_| 10);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(share(&taken, Way::Get), 1.0);
+    assert_eq!(costs.expect(LEN * 16, true).way(), Way::Streamed, "another size is tried");
+    assert!(!caches_at(at, &second) && !caches_at(Distance::Node, &second));
 }

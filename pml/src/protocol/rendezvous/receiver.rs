@@ -82,7 +82,8 @@ fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut 
     if trials == 0 || !on_host || !incoming.to.one_run || !links.abilities().any.contains(Flags::OFFER) {
         return choice::data(&incoming);
     }
-    let host_costs = host_costs.get_or_insert_with(|| Box::new(HostCosts::new(trials)));
+    let kept = &cx.shared.kept;
+    let host_costs = host_costs.get_or_insert_with(|| Box::new(HostCosts::new(trials, links.distance(), kept)));
     let expected = host_costs.expect(incoming.len, incoming.exposed);
     let cost = |time| btl::Cost { fixed: time, bytes_per_second: f64::INFINITY };
     incoming.costs = Costs { send: cost(expected.fragments), get: cost(expected.get), ..Costs::NOT_ASKED };

@@ -25,8 +25,9 @@ pub(crate) struct State {
     pub(crate) offers: Offers,
     /// Times of host messages, once there was one.
     pub(crate) host_costs: Option<Box<HostCosts>>,
-    /// Whether the peer reads eager messages faster if they are stored through the caches.
-    pub(crate) cache_eager: bool,
+    /// Whether the peer reads eager messages faster if they are stored through the caches. `None` until that is asked
+    /// of what was kept.
+    pub(crate) cache_eager: Option<bool>,
     /// History of the peer's one-copy transfers.
     pub(crate) one_copy: OneCopyHistory,
 }
