@@ -14,6 +14,8 @@ pub enum Error {
     NoFigure { command: String, said: String },
     #[error("{0}")]
     Missing(String),
+    #[error("{} figures are slower than a peer's:\n{}", .0.len(), .0.join("\n"))]
+    Lost(Vec<String>),
     #[error("cannot draw: {0}")]
     Drawing(String),
     #[error("cannot write {}: {source}", path.display())]

@@ -68,6 +68,11 @@ pub struct Comparison {
     /// Print one JSON object per line instead of tables
     #[arg(long)]
     json: bool,
+
+    /// End with an error where Cableway is slower than its best peer: where the 95 % interval of the ratio of their times
+    /// lies above 1.05
+    #[arg(long)]
+    strict: bool,
 }
 
 impl Comparison {
@@ -75,7 +80,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// The report cannot be written.
+    /// The report cannot be written, or with `--strict` a peer is faster.
     pub fn execute(&self, subject: &Subject) -> Result<(), Error> {
         let plan = Plan::new(&self.wanted(), subject.devices);
         let (contenders, mut absent) = self.contenders(subject);
@@ -111,7 +116,10 @@ impl Comparison {
         if let Some(kept) = self.keep(&report)? {
             eprintln!("kept in {}.md, .csv and .html", kept.display());
         }
-        Ok(())
+        match report.lost() {
+            lost if self.strict && !lost.is_empty() => Err(Error::Lost(lost)),
+            _ => Ok(()),
+        }
     }
 
     fn wanted(&self) -> Wanted {

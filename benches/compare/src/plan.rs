@@ -54,7 +54,10 @@ impl Test {
         match (route.name, self) {
             ("sm", Test::MessageRate | Test::ThreadedRate) => vec![8],
             ("sm", Test::Start) => vec![0],
-            ("sm" | "tcp", Test::Latency) => vec![8, KIB, 4 * KIB, 64 * KIB],
+            ("sm", Test::Latency) => {
+                vec![8, 32, KIB, 4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
+            }
+            ("tcp", Test::Latency) => vec![8, KIB, 4 * KIB, 64 * KIB],
             ("sm" | "tcp", Test::Bandwidth) => {
                 [10, 12, 14].into_iter().chain(16..=26).map(|exponent| 1 << exponent).collect()
             }

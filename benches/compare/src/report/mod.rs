@@ -4,6 +4,7 @@ mod drawing;
 mod formats;
 mod page;
 mod results;
+mod standing;
 mod tables;
 
 use std::fmt;
@@ -12,6 +13,13 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 
 pub(crate) use results::Results;
+
+impl Report {
+    /// Returns the figures at which a peer is faster beyond the noise, for people.
+    pub(crate) fn lost(&self) -> Vec<String> {
+        standing::lost(&standing::rows(&self.plan, &self.results))
+    }
+}
 
 /// Everything that a report is made of.
 pub(crate) struct Report {

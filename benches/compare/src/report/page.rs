@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::Report;
 use super::drawing::{Line, svg};
-use super::tables::{GOAL_COLUMNS, figure, goal_rows};
+use super::standing::{self, Verdict};
+use super::tables::{GOAL_COLUMNS, figure, goal_rows, short, sizes};
 use crate::contender::FLOOR;
 use crate::error::Error;
 use crate::plan::Series;
@@ -12,20 +13,23 @@ use crate::plan::Series;
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}\
     table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
     th,td{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:right}th:first-child,td:first-child{text-align:left}\
+    .faster{background:#d3efd9}.slower{background:#f9d0cd;font-weight:bold}.wide{overflow-x:auto}details{margin:1em 0}\
     .spread{color:#888;font-size:85%}.no{color:#b00;font-weight:bold}.plots{display:flex;flex-wrap:wrap;gap:1em}\
     svg{max-width:100%;height:auto}dt{font-weight:600}dd{margin:0 0 .4em 1em;overflow-wrap:anywhere}";
 
 pub(super) fn html(report: &Report) -> Result<String, Error> {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Cableway beside its peers</title>\n\
-         <style>{STYLE}</style>\n<h1>Cableway beside its peers</h1>\n<dl>"
+         <style>{STYLE}</style>\n<h1>Cableway beside its peers</h1>\n"
     );
+    summary(&mut out, report);
+    out.push_str("<details><summary>The machine, the programs and their commands</summary><dl>");
     let absent = report.absent.iter().map(|(name, reason)| (name.clone(), format!("left out, {reason}")));
     let rounds = ("rounds".to_owned(), report.rounds.to_string());
     for (name, value) in report.machine.facts.iter().cloned().chain([rounds]).chain(absent) {
         let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", escaped(&name), escaped(&value));
     }
-    out.push_str("</dl>\n<p>Medians; in grey the least and the greatest value taken.</p>\n");
+    out.push_str("</dl></details>\n<p>Medians; in grey the least and the greatest value taken.</p>\n");
     for series in &report.plan.series {
         section(&mut out, report, series)?;
     }
@@ -35,6 +39,42 @@ pub(super) fn html(report: &Report) -> Result<String, Error> {
     }
     out.push_str("</html>\n");
     Ok(out)
+}
+
+/// The times relative to the best peer, by series and size.
+fn summary(out: &mut String, report: &Report) {
+    let rows = standing::rows(&report.plan, &report.results);
+    if rows.is_empty() {
+        return;
+    }
+    let sizes = sizes(&rows);
+    out.push_str(
+        "<h2>Time relative to the best peer</h2>\n<p>Medians of the rounds' ratios. <span class=\"faster\">Faster</span> or \
+         <span class=\"slower\">slower</span> beyond the noise.</p>\n<div class=\"wide\"><table><tr><th></th>",
+    );
+    for size in &sizes {
+        let _ = write!(out, "<th>{}</th>", short(*size));
+    }
+    out.push_str("</tr>\n");
+    for row in &rows {
+        let _ = write!(out, "<tr><td>{}</td>", escaped(&row.name()));
+        for size in &sizes {
+            let Some(at) = row.standings.iter().find(|standing| standing.size == *size) else {
+                out.push_str("<td></td>");
+                continue;
+            };
+            let class = match at.verdict() {
+                Verdict::Faster => "faster",
+                Verdict::Even => "even",
+                Verdict::Slower => "slower",
+            };
+            let [low, high] = at.interval;
+            let told = format!("{low:.2} to {high:.2} of the time of {}", at.peer);
+            let _ = write!(out, "<td class=\"{class}\" title=\"{told}\">{:.2}</td>", at.ratio);
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div>\n");
 }
 
 fn section(out: &mut String, report: &Report, series: &Series) -> Result<(), Error> {

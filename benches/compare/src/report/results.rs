@@ -45,6 +45,12 @@ impl Results {
         summary(self.taken.get(&Key { route, test, size, program })?)
     }
 
+    /// The values of one figure, in the order of the rounds.
+    pub(super) fn values(&self, series: &Series, size: u64, program: &'static str) -> Option<&[f64]> {
+        let key = Key { route: series.route.name, test: series.test, size, program };
+        self.taken.get(&key).map(Vec::as_slice)
+    }
+
     fn median(&self, route: &'static str, test: Test, size: u64, program: &'static str) -> Option<f64> {
         self.summary(route, test, size, program).map(|summary| summary.median)
     }

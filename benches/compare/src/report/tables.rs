@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::Report;
 use super::results::Results;
+use super::standing::{self, Row, Verdict};
 use crate::goals::{GOALS, Goal, Of};
 use crate::plan::{Plan, Series, Test};
 
@@ -16,6 +17,7 @@ pub(super) fn markdown(report: &Report) -> String {
     for (name, reason) in &report.absent {
         let _ = writeln!(out, "- {name}: left out, {reason}");
     }
+    out.push_str(&summary_table(&report.plan, &report.results));
     out.push_str("\nMedians; in brackets the least and the greatest value taken.\n");
     for series in &report.plan.series {
         out.push_str(&series_table(series, &report.programs, &report.results));
@@ -25,6 +27,53 @@ pub(super) fn markdown(report: &Report) -> String {
         let _ = writeln!(out, "\n{note}.");
     }
     out
+}
+
+/// The times relative to the best peer, by series and size. Empty if no peer was measured.
+fn summary_table(plan: &Plan, results: &Results) -> String {
+    let rows = standing::rows(plan, results);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let sizes = sizes(&rows);
+    let mut out = String::from("\n## Time relative to the best peer\n\n");
+    out.push_str("Medians of the rounds' ratios. Bold: slower beyond the noise. `<`: faster beyond the noise.\n\n");
+    let names: Vec<_> = sizes.iter().map(|size| short(*size)).collect();
+    let _ = writeln!(out, "| | {} |\n|---|{}", names.join(" | "), "---:|".repeat(sizes.len()));
+    for row in &rows {
+        let _ = write!(out, "| {} |", row.name());
+        for size in &sizes {
+            let cell = row.standings.iter().find(|standing| standing.size == *size).map(|standing| {
+                let ratio = format!("{:.2}", standing.ratio);
+                match standing.verdict() {
+                    Verdict::Faster => format!("{ratio} <"),
+                    Verdict::Even => ratio,
+                    Verdict::Slower => format!("**{ratio}**"),
+                }
+            });
+            let _ = write!(out, " {} |", cell.unwrap_or_default());
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The sizes of all rows, in order.
+pub(super) fn sizes(rows: &[Row<'_>]) -> Vec<u64> {
+    let mut sizes: Vec<u64> = rows.iter().flat_map(|row| row.standings.iter().map(|standing| standing.size)).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// A size as people write it.
+pub(super) fn short(size: u64) -> String {
+    match size {
+        0 => "-".to_owned(),
+        _ if size.is_multiple_of(1 << 20) => format!("{}M", size >> 20),
+        _ if size.is_multiple_of(1 << 10) => format!("{}K", size >> 10),
+        _ => size.to_string(),
+    }
 }
 
 /// A row for each size: every measured program, and Cableway in relation to the best peer and the floor.
@@ -145,6 +194,16 @@ mod tests {
             table.contains("| cableway, sm latency, 8 B | 0.300 | 0.350 | - | at most 1 of ucx's | 0.86 | yes |"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn the_summary_marks_what_is_faster_and_slower() {
+        let (plan, mut results) = results(&[("cableway", 0.30), ("ucx", 0.40)]);
+        results.add("cableway", &plan.series[0], 1024, 0.50);
+        results.add("ucx", &plan.series[0], 1024, 0.25);
+        let table = summary_table(&plan, &results);
+        assert!(table.contains("| | 8 | 1K |\n|---|---:|---:|\n"), "{table}");
+        assert!(table.contains("| cableway, sm latency | 0.75 < | **2.00** |"), "{table}");
     }
 
     #[test]
