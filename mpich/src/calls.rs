@@ -38,7 +38,7 @@ unsafe extern "C" fn cableway_device_of(side: *const Side) -> u64 {
     })
 }
 
-/// Returns a number that stands for the device of a block, 1 if the driver does not tell; `None` for host memory.
+/// Returns the number of the device of a block, 1 if the driver does not tell it; `None` for host memory.
 fn device_of(block: &StagedBlock, devices: &cableway_common_cuda::Devices) -> Option<u64> {
     if !Staging::needed(std::slice::from_ref(block), devices) {
         return None;
@@ -48,10 +48,7 @@ fn device_of(block: &StagedBlock, devices: &cableway_common_cuda::Devices) -> Op
         None => devices.classify(address, 1),
         Some(layout) => layout.classify(address, block.count, devices),
     };
-    let identity = location.device.and_then(|device| devices.uuid(device).ok());
-    let [high, low] =
-        [0, 8].map(|at| identity.map_or(0, |identity| u64::from_le_bytes(std::array::from_fn(|i| identity[at + i]))));
-    Some((high ^ low.rotate_left(32)).max(1))
+    Some(location.device.and_then(|device| devices.number(device)).unwrap_or(1))
 }
 
 #[unsafe(no_mangle)]

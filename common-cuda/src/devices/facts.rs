@@ -42,6 +42,14 @@ impl Devices {
         driver.uuid(device).map_err(|failure| driver.error(failure, object()))
     }
 
+    /// Returns a number that stands for a device, by its [`uuid`](Self::uuid): never 0, and the same in all processes.
+    /// Returns `None` if the driver does not tell.
+    pub fn number(&self, device: DeviceIndex) -> Option<u64> {
+        let identity = self.uuid(device).ok()?;
+        let [high, low] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| identity[at + i])));
+        Some((high ^ low.rotate_left(32)).max(1))
+    }
+
     /// Returns the vendor of a device, or `None` without its driver.
     pub fn vendor(&self, device: DeviceIndex) -> Option<Vendor> {
         Some(self.platform_of(device)?.driver()?.library().vendor)

@@ -3,13 +3,13 @@
 //! Cargo builds the library beside these tests. The programs are the C files in `tests/programs`, which use some headers of
 //! `ompi/tests/programs`, built by the machine's `mpicc.mpich`.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use test_nodes::{collect, wait_for};
 
 const LAUNCHER: &str = "mpiexec.hydra";
 const COMPILER: &str = "mpicc.mpich";
@@ -163,27 +163,6 @@ fn finish_within(command: &mut Command, limit: Duration) -> Finished {
     let (stdout, stderr) = (text(stdout), text(stderr));
     let status = status.unwrap_or_else(|| panic!("{command:?}: still running after {limit:?}\n{stdout}\n{stderr}"));
     Finished { status, stdout, stderr }
-}
-
-fn wait_for(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait().expect("a child can be waited for") {
-            return Some(status);
-        }
-        if Instant::now() >= end {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }
 
 /// Returns whether this machine may have a device. Without a list of PCI devices it may.

@@ -149,13 +149,10 @@ unsafe extern "C" fn cableway_collectives_want(members: *const Members, send: *c
     });
 }
 
-/// Returns a number that stands for the device whose memory is at an address; never 0.
+/// Returns the number of the device whose memory is at an address.
 fn device_at(engine: &Engine, address: *const c_void) -> Option<u64> {
     let devices = engine.devices();
-    let device = devices.classify(address.cast(), 1).device?;
-    let identity = devices.uuid(device).ok()?;
-    let [high, low] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| identity[at + i])));
-    Some((high ^ low.rotate_left(32)).max(1))
+    devices.number(devices.classify(address.cast(), 1).device?)
 }
 
 /// Checks whether MPI defines an operation for an element type, by their numbers in the lists of all.

@@ -5,15 +5,15 @@
 
 #![allow(dead_code)] // each test file uses its part
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use test_nodes::{collect, wait_for};
 
 /// The names under which Open MPI finds the components in the object file.
 pub(crate) const NAMES: &[&str] = &["mca_pml_cableway.so", "mca_coll_cableway.so", "mca_osc_cableway.so"];
@@ -242,27 +242,6 @@ pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished 
     let (stdout, stderr) = (text(stdout), text(stderr));
     let status = status.unwrap_or_else(|| panic!("{command:?}: still running after {limit:?}\n{stdout}\n{stderr}"));
     Finished { status, stdout, stderr, took: began.elapsed() }
-}
-
-fn wait_for(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait().expect("a child can be waited for") {
-            return Some(status);
-        }
-        if Instant::now() >= end {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }
 
 /// Debian's name of NetPIPE for Open MPI.
