@@ -22,6 +22,15 @@ const COLOURS: [(&str, RGBColor); 6] = [
     ("copies", RGBColor(0x99, 0x99, 0x99)),
 ];
 
+/// The drawing's width and height, and the width of the chart in it. The legend is beside the chart.
+const WIDE: (u32, u32) = (1060, 460);
+const CHART: i32 = 900;
+
+/// Returns the width of a program's line. Cableway's own lines stand out.
+fn width(name: &str) -> u32 {
+    if name.starts_with("cableway") { 4 } else { 2 }
+}
+
 /// Both axes logarithmic. Lines of one point are drawn as that point.
 ///
 /// # Errors
@@ -36,8 +45,9 @@ pub(super) fn svg(unit: &str, lines: &[Line]) -> Result<String, Error> {
 fn draw(out: &mut String, unit: &str, lines: &[Line]) -> Result<(), Box<dyn std::error::Error>> {
     let points = || lines.iter().flat_map(|line| &line.points);
     let (sizes, values) = (range(points().map(|point| point.0), 1.3), range(points().map(|point| point.1), 1.3));
-    let root = SVGBackend::with_string(out, (760, 420)).into_drawing_area();
-    let mut chart = ChartBuilder::on(&root)
+    let root = SVGBackend::with_string(out, WIDE).into_drawing_area();
+    let (area, legend) = root.split_horizontally(CHART);
+    let mut chart = ChartBuilder::on(&area)
         .margin(10)
         .x_label_area_size(40)
         .y_label_area_size(80)
@@ -50,13 +60,15 @@ fn draw(out: &mut String, unit: &str, lines: &[Line]) -> Result<(), Box<dyn std:
         .y_label_formatter(&|value| format!("{value}"))
         .light_line_style(TRANSPARENT)
         .draw()?;
-    for line in lines {
+    for (index, line) in lines.iter().enumerate() {
         let colour = COLOURS.iter().find(|(name, _)| *name == line.name).map_or(BLACK, |(_, colour)| *colour);
-        let drawn = chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))?;
-        drawn.label(line.name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        let stroke = colour.stroke_width(width(line.name));
+        chart.draw_series(LineSeries::new(line.points.iter().copied(), stroke))?;
         chart.draw_series(line.points.iter().map(|&point| Circle::new(point, 3, colour.filled())))?;
+        let y = 30 + 24 * index as i32;
+        legend.draw(&PathElement::new([(5, y), (30, y)], stroke))?;
+        legend.draw(&Text::new(line.name, (38, y - 7), ("sans-serif", 15).into_font()))?;
     }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
     root.present()?;
     Ok(())
 }

@@ -14,8 +14,8 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;ma
     table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
     th,td{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:right}th:first-child,td:first-child{text-align:left}\
     .faster{background:#d3efd9}.slower{background:#f9d0cd;font-weight:bold}.wide{overflow-x:auto}details{margin:1em 0}\
-    .spread{color:#888;font-size:85%}.no{color:#b00;font-weight:bold}.plots{display:flex;flex-wrap:wrap;gap:1em}\
-    svg{max-width:100%;height:auto}dt{font-weight:600}dd{margin:0 0 .4em 1em;overflow-wrap:anywhere}";
+    .spread{color:#888;font-size:85%}.no{color:#b00;font-weight:bold}.plots{display:flex;flex-direction:column;gap:1em}\
+    svg{width:100%;height:auto}dt{font-weight:600}dd{margin:0 0 .4em 1em;overflow-wrap:anywhere}";
 
 pub(super) fn html(report: &Report) -> Result<String, Error> {
     let mut out = format!(

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::Report;
 use super::results::Results;
 use super::standing::{self, Row, Verdict};
+use crate::axis;
 use crate::goals::{GOALS, Goal, Of};
 use crate::plan::{Plan, Series, Test};
 
@@ -66,14 +67,9 @@ pub(super) fn sizes(rows: &[Row<'_>]) -> Vec<u64> {
     sizes
 }
 
-/// A size as people write it.
+/// A size as people write it. Some tests have none.
 pub(super) fn short(size: u64) -> String {
-    match size {
-        0 => "-".to_owned(),
-        _ if size.is_multiple_of(1 << 20) => format!("{}M", size >> 20),
-        _ if size.is_multiple_of(1 << 10) => format!("{}K", size >> 10),
-        _ => size.to_string(),
-    }
+    if size == 0 { "-".to_owned() } else { axis::short(size as f64) }
 }
 
 /// A row for each size: every measured program, and Cableway in relation to the best peer and the floor.
