@@ -42,7 +42,7 @@ impl Communicator {
         tag: i32,
         synchronous: bool,
     ) -> Result<RawRequest, Error> {
-        let buffer = buffer.readable();
+        let buffer = buffer.readable()?;
         let operation = Operation::send(&buffer, to, tag);
         self.check_tag(tag).map_err(|error| operation.failed(error))?;
         let mode = if synchronous { SendMode::Synchronous } else { SendMode::Standard };
@@ -71,7 +71,7 @@ impl Communicator {
         from: impl Into<Sender>,
         tag: impl Into<Tag>,
     ) -> Result<RawRequest, Error> {
-        let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable());
+        let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable()?);
         let operation = Operation::receive(&buffer, from, tag);
         self.check_selector(tag).map_err(|error| operation.failed(error))?;
         let raw = RawRequest::new(self, operation);

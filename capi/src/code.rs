@@ -99,7 +99,7 @@ fn of(kind: &ErrorKind) -> Code {
         ErrorKind::Engine(source) | ErrorKind::Message { source, .. } => of_engine(source),
         ErrorKind::Collective { source, .. } => of_collective(source),
         ErrorKind::BadCollective { .. } | ErrorKind::BadBuffer(_) => Code::ErrArgument,
-        ErrorKind::Device(_) => Code::ErrDevice,
+        ErrorKind::Device(_) | ErrorKind::DeviceOrder(_) => Code::ErrDevice,
         ErrorKind::Datatype(_) => Code::ErrDatatype,
         ErrorKind::System { .. } => Code::ErrSystem,
         _ => Code::ErrOther,
