@@ -5,28 +5,27 @@
 //! target/release/cableway run -n 2 -- target/release/examples/device
 //! ```
 
-use cableway::{BufferKind, DeviceBuffer, DeviceIndex, World};
+use cableway::World;
 
-const BYTES: usize = 1 << 20;
+const COUNT: usize = 1 << 20;
 
 fn main() -> Result<(), cableway::Error> {
     let world = World::init()?;
     let everyone = world.communicator();
     world.devices().initialise()?;
-    let device = DeviceIndex(world.rank() % world.devices().facts()?.devices.len() as u32);
-    let mut memory = DeviceBuffer::new(world.devices(), device, BufferKind::Device, BYTES)?;
+    let device = world.device(world.rank() % world.devices().facts()?.devices.len() as u32)?;
 
     match world.rank() {
-        0 => {
-            memory.copy_from_host(0, &vec![42; BYTES])?;
-            everyone.send(&memory, 1, 0)?;
-        }
+        0 => everyone.send(&device.copied(&vec![42.0_f32; COUNT])?, 1, 0)?,
         1 => {
-            everyone.recv(&mut memory, 0, 0)?;
-            let mut host = vec![0; BYTES];
-            memory.copy_to_host(0, &mut host)?;
-            let right = host.iter().all(|&byte| byte == 42);
-            println!("received {BYTES} bytes on device {}: {}", device.0, if right { "right" } else { "wrong" });
+            let mut values = device.zeroed::<f32>(COUNT)?;
+            everyone.recv(&mut values, 0, 0)?;
+            let right = values.to_vec()?.iter().all(|&value| value == 42.0);
+            println!(
+                "received {COUNT} numbers on device {}: {}",
+                device.index().0,
+                if right { "right" } else { "wrong" }
+            );
         }
         _ => {}
     }

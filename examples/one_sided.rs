@@ -1,5 +1,5 @@
 //! Puts data into the next rank's registered memory, and counts in rank 0's. With a device in each rank, the memory may
-//! be a `DeviceBuffer` as well.
+//! be a `DeviceVec` as well.
 //!
 //! ```sh
 //! cargo build --release --example one_sided

@@ -129,7 +129,7 @@ impl Poster {
     /// The header is too long, or the rank does not exist or is gone. Nothing was posted. If the rank dies later, queued
     /// messages to it are dropped; [`post_then`](Self::post_then) reports that for data.
     pub fn post(&self, to: Rank, id: u32, header: &[u8], data: impl SendBuffer + Send + 'static) -> Result<(), Error> {
-        let buffer = data.readable();
+        let buffer = data.readable()?;
         // SAFETY: the data is borrowed.
         let posted = unsafe { self.inner.post_inline(to, id, header, buffer) };
         if posted.map_err(|error| Operation::post(&buffer, to).failed(error))? {
@@ -157,7 +157,7 @@ impl Poster {
     ) -> Result<(), Error> {
         let held = Held::new(data);
         // SAFETY: the completion owns the data, which does not move.
-        let buffer = unsafe { held.0.as_ref() }.readable();
+        let buffer = unsafe { held.0.as_ref() }.readable()?;
         let operation = Operation::post(&buffer, to);
         let then = move |result: Result<(), EngineError>| {
             then(held.into_inner(), result.map_err(|error| operation.failed(error)));
@@ -233,7 +233,10 @@ impl<'a> ActiveMessage<'a> {
         let (source, bytes) = (self.source(), self.len());
         let held = Held::new(buffer);
         // SAFETY: nothing else uses the buffer.
-        let buffer = unsafe { &mut *held.0.as_ptr() }.writable();
+        let buffer = match unsafe { &mut *held.0.as_ptr() }.writable() {
+            Ok(buffer) => buffer,
+            Err(error) => return then(held.into_inner(), Err(error)),
+        };
         // SAFETY: the completion owns the buffer, which does not move.
         unsafe {
             self.arrival.receive(buffer, move |result| {

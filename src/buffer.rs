@@ -2,22 +2,15 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::ops::Range;
 
-use cableway_common_cuda::DeviceBuffer;
 use cableway_datatype::Layout;
 use cableway_pml::Buffer;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::data::Data;
+use crate::device::{DeviceMemory, DeviceMemoryMut};
 use crate::{Error, ErrorKind};
 
-/// Plain data: any bytes are a valid value, and any value can be read as bytes. Implemented for every type with
-/// `zerocopy`'s traits; derive them with `#[derive(FromBytes, IntoBytes, Immutable)]`.
-pub trait Data: FromBytes + IntoBytes + Immutable {}
-
-impl<T: FromBytes + IntoBytes + Immutable> Data for T {}
-
-/// A buffer that can be sent: slices, arrays and vectors of [`Data`], device memory, and typed memory.
+/// A buffer that can be sent: slices, arrays and vectors of [`Data`], [`DeviceMemory`], and typed memory.
 pub trait SendBuffer: sealed::Readable {}
 
 /// A buffer that can be received into: the same kinds as [`SendBuffer`], borrowed exclusively.
@@ -29,10 +22,13 @@ impl<B: sealed::Writable + ?Sized> RecvBuffer for B {}
 pub(crate) mod sealed {
     use cableway_pml::Buffer;
 
+    use crate::Error;
+
     /// # Safety
     /// The buffer's memory stays readable and unchanged for as long as `self` is borrowed.
     pub unsafe trait Readable {
-        fn readable(&self) -> Buffer<'_>;
+        /// Describes the memory, once work that is queued on its device can no longer change it.
+        fn readable(&self) -> Result<Buffer<'_>, Error>;
 
         /// Returns the bytes of what counts of parts count, unless the buffer has a layout.
         fn unit(&self) -> u64 {
@@ -44,7 +40,8 @@ pub(crate) mod sealed {
     /// The buffer's memory stays writable for as long as `self` is borrowed. Nobody else accesses it meanwhile, and any
     /// bytes may be stored there.
     pub unsafe trait Writable {
-        fn writable(&mut self) -> Buffer<'_>;
+        /// Describes the memory, once no work that is queued on its device uses it.
+        fn writable(&mut self) -> Result<Buffer<'_>, Error>;
 
         /// As that of [`Readable`].
         fn unit(&self) -> u64 {
@@ -57,8 +54,8 @@ use sealed::{Readable, Writable};
 
 // SAFETY: a shared borrow of data without interior mutability or padding.
 unsafe impl<T: Data> Readable for [T] {
-    fn readable(&self) -> Buffer<'_> {
-        Buffer::bytes(self.as_ptr().cast(), size_of_val(self) as u64)
+    fn readable(&self) -> Result<Buffer<'_>, Error> {
+        Ok(Buffer::bytes(self.as_ptr().cast(), size_of_val(self) as u64))
     }
 
     fn unit(&self) -> u64 {
@@ -68,8 +65,8 @@ unsafe impl<T: Data> Readable for [T] {
 
 // SAFETY: an exclusive borrow of data for which any bytes are a valid value.
 unsafe impl<T: Data> Writable for [T] {
-    fn writable(&mut self) -> Buffer<'_> {
-        Buffer::bytes(self.as_mut_ptr().cast(), size_of_val(self) as u64)
+    fn writable(&mut self) -> Result<Buffer<'_>, Error> {
+        Ok(Buffer::bytes(self.as_mut_ptr().cast(), size_of_val(self) as u64))
     }
 
     fn unit(&self) -> u64 {
@@ -79,7 +76,7 @@ unsafe impl<T: Data> Writable for [T] {
 
 // SAFETY: as the slice.
 unsafe impl<T: Data, const N: usize> Readable for [T; N] {
-    fn readable(&self) -> Buffer<'_> {
+    fn readable(&self) -> Result<Buffer<'_>, Error> {
         self.as_slice().readable()
     }
 
@@ -90,7 +87,7 @@ unsafe impl<T: Data, const N: usize> Readable for [T; N] {
 
 // SAFETY: as the slice.
 unsafe impl<T: Data, const N: usize> Writable for [T; N] {
-    fn writable(&mut self) -> Buffer<'_> {
+    fn writable(&mut self) -> Result<Buffer<'_>, Error> {
         self.as_mut_slice().writable()
     }
 
@@ -101,7 +98,7 @@ unsafe impl<T: Data, const N: usize> Writable for [T; N] {
 
 // SAFETY: as the slice.
 unsafe impl<T: Data> Readable for Vec<T> {
-    fn readable(&self) -> Buffer<'_> {
+    fn readable(&self) -> Result<Buffer<'_>, Error> {
         self.as_slice().readable()
     }
 
@@ -112,7 +109,7 @@ unsafe impl<T: Data> Readable for Vec<T> {
 
 // SAFETY: as the slice.
 unsafe impl<T: Data> Writable for Vec<T> {
-    fn writable(&mut self) -> Buffer<'_> {
+    fn writable(&mut self) -> Result<Buffer<'_>, Error> {
         self.as_mut_slice().writable()
     }
 
@@ -157,15 +154,15 @@ impl<'a> RawBuffer<'a> {
 
 // SAFETY: the caller of the constructor promised it.
 unsafe impl Readable for RawBuffer<'_> {
-    fn readable(&self) -> Buffer<'_> {
-        self.buffer
+    fn readable(&self) -> Result<Buffer<'_>, Error> {
+        Ok(self.buffer)
     }
 }
 
 // SAFETY: the caller of the constructor promised it.
 unsafe impl Writable for RawBuffer<'_> {
-    fn writable(&mut self) -> Buffer<'_> {
-        self.buffer
+    fn writable(&mut self) -> Result<Buffer<'_>, Error> {
+        Ok(self.buffer)
     }
 }
 
@@ -231,104 +228,50 @@ fn within(bytes: usize, count: u64, layout: &Layout) -> Result<(), Error> {
 
 // SAFETY: the borrow keeps the promise that the raw buffer needs.
 unsafe impl Readable for TypedSlice<'_> {
-    fn readable(&self) -> Buffer<'_> {
+    fn readable(&self) -> Result<Buffer<'_>, Error> {
         self.raw.readable()
     }
 }
 
 // SAFETY: as above.
 unsafe impl Readable for TypedSliceMut<'_> {
-    fn readable(&self) -> Buffer<'_> {
+    fn readable(&self) -> Result<Buffer<'_>, Error> {
         self.raw.readable()
     }
 }
 
 // SAFETY: as above, borrowed exclusively.
 unsafe impl Writable for TypedSliceMut<'_> {
-    fn writable(&mut self) -> Buffer<'_> {
+    fn writable(&mut self) -> Result<Buffer<'_>, Error> {
         self.raw.writable()
     }
 }
 
-// SAFETY: the allocation lives as long as the buffer, and its content is accessed only by borrowing the buffer.
-unsafe impl Readable for DeviceBuffer {
-    fn readable(&self) -> Buffer<'_> {
-        Buffer::bytes(self.as_device_ptr(), self.len() as u64)
+// SAFETY: what `DeviceMemory` promises.
+unsafe impl<M: DeviceMemory + ?Sized> Readable for M {
+    fn readable(&self) -> Result<Buffer<'_>, Error> {
+        self.finish_writes()?;
+        Ok(Buffer::bytes(self.address().cast(), bytes(self)))
+    }
+
+    fn unit(&self) -> u64 {
+        size_of::<M::Item>() as u64
     }
 }
 
-// SAFETY: as above; any bytes may be stored in device memory.
-unsafe impl Writable for DeviceBuffer {
-    fn writable(&mut self) -> Buffer<'_> {
-        self.readable()
+// SAFETY: what `DeviceMemoryMut` promises.
+unsafe impl<M: DeviceMemoryMut + ?Sized> Writable for M {
+    fn writable(&mut self) -> Result<Buffer<'_>, Error> {
+        self.finish_uses()?;
+        Ok(Buffer::bytes(self.address().cast(), bytes(self)))
+    }
+
+    fn unit(&self) -> u64 {
+        size_of::<M::Item>() as u64
     }
 }
 
-/// A range of bytes of a [`DeviceBuffer`], to send.
-#[derive(Debug)]
-pub struct DeviceSlice<'a> {
-    raw: RawBuffer<'a>,
-}
-
-impl<'a> DeviceSlice<'a> {
-    /// Describes the bytes of `range`, counted from the beginning of the buffer.
-    ///
-    /// # Errors
-    /// The range reaches beyond the buffer.
-    pub fn new(buffer: &'a DeviceBuffer, range: Range<usize>) -> Result<Self, Error> {
-        // SAFETY: in bounds; the buffer is borrowed for `'a`, and only `DeviceSliceMut` can be written through.
-        let raw = unsafe { RawBuffer::new(start(buffer, &range)?, range.len() as u64) };
-        Ok(DeviceSlice { raw })
-    }
-}
-
-/// A range of bytes of a [`DeviceBuffer`], to receive into or to send.
-#[derive(Debug)]
-pub struct DeviceSliceMut<'a> {
-    raw: RawBuffer<'a>,
-}
-
-impl<'a> DeviceSliceMut<'a> {
-    /// Describes the bytes of `range`, counted from the beginning of the buffer.
-    ///
-    /// # Errors
-    /// The range reaches beyond the buffer.
-    pub fn new(buffer: &'a mut DeviceBuffer, range: Range<usize>) -> Result<Self, Error> {
-        // SAFETY: in bounds, and the buffer is borrowed exclusively for `'a`.
-        let raw = unsafe { RawBuffer::new(start(buffer, &range)?, range.len() as u64) };
-        Ok(DeviceSliceMut { raw })
-    }
-}
-
-fn start(buffer: &DeviceBuffer, range: &Range<usize>) -> Result<*mut c_void, Error> {
-    if range.start > range.end || range.end > buffer.len() {
-        let len = buffer.len();
-        return Err(ErrorKind::BadBuffer(format!(
-            "bytes {} to {} are outside a buffer of {len} bytes",
-            range.start, range.end
-        ))
-        .into());
-    }
-    Ok(buffer.as_device_ptr().wrapping_add(range.start).cast())
-}
-
-// SAFETY: the borrow keeps the promise that the raw buffer needs.
-unsafe impl Readable for DeviceSlice<'_> {
-    fn readable(&self) -> Buffer<'_> {
-        self.raw.readable()
-    }
-}
-
-// SAFETY: as above.
-unsafe impl Readable for DeviceSliceMut<'_> {
-    fn readable(&self) -> Buffer<'_> {
-        self.raw.readable()
-    }
-}
-
-// SAFETY: as above, borrowed exclusively.
-unsafe impl Writable for DeviceSliceMut<'_> {
-    fn writable(&mut self) -> Buffer<'_> {
-        self.raw.writable()
-    }
+/// Returns the length in bytes, which is that of an allocation.
+fn bytes<M: DeviceMemory + ?Sized>(memory: &M) -> u64 {
+    memory.len() as u64 * size_of::<M::Item>() as u64
 }

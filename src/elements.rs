@@ -6,6 +6,7 @@ use cableway_common_cuda::Element;
 
 use crate::buffer::RawBuffer;
 use crate::buffer::sealed::{Readable, Writable};
+use crate::device::{DeviceMemory, DeviceMemoryMut};
 use crate::{Error, ErrorKind, RecvBuffer, SendBuffer};
 
 /// A type of elements that reductions combine: integers, floating-point numbers, [`Complex`] numbers, and the pairs of a
@@ -15,10 +16,12 @@ pub trait Reducible: sealed::Item {}
 
 impl<T: sealed::Item> Reducible for T {}
 
-/// Elements that a reduction reads: slices, arrays and vectors of a [`Reducible`] type, and [`Elements`].
+/// Elements that a reduction reads: slices, arrays, vectors and [`DeviceMemory`] of a [`Reducible`] type, and
+/// [`Elements`].
 pub trait SendElements: sealed::Read<Item: Reducible> {}
 
-/// Elements that a reduction writes: slices, arrays and vectors of a [`Reducible`] type, and [`ElementsMut`].
+/// Elements that a reduction writes: slices, arrays, vectors and [`DeviceMemoryMut`] of a [`Reducible`] type, and
+/// [`ElementsMut`].
 pub trait RecvElements: sealed::Write<Item: Reducible> {}
 
 impl<E: sealed::Read + ?Sized> SendElements for E {}
@@ -26,6 +29,8 @@ impl<E: sealed::Write + ?Sized> RecvElements for E {}
 
 pub(crate) mod sealed {
     use cableway_common_cuda::Element;
+
+    use crate::Error;
 
     /// # Safety
     /// The type has the size and the fields of the element. Any bytes are a value of it.
@@ -37,14 +42,14 @@ pub(crate) mod sealed {
     /// So many elements stay readable and unchanged at the address for as long as `self` is borrowed.
     pub unsafe trait Read {
         type Item: Item;
-        fn elements(&self) -> (*const u8, usize);
+        fn elements(&self) -> Result<(*const u8, usize), Error>;
     }
 
     /// # Safety
     /// So many elements stay writable at the address for as long as `self` is borrowed. Nobody else accesses them
     /// meanwhile.
     pub unsafe trait Write: Read {
-        fn elements_mut(&mut self) -> (*mut u8, usize);
+        fn elements_mut(&mut self) -> Result<(*mut u8, usize), Error>;
     }
 }
 
@@ -110,15 +115,15 @@ items!(
 unsafe impl<T: Item> Read for [T] {
     type Item = T;
 
-    fn elements(&self) -> (*const u8, usize) {
-        (self.as_ptr().cast(), self.len())
+    fn elements(&self) -> Result<(*const u8, usize), Error> {
+        Ok((self.as_ptr().cast(), self.len()))
     }
 }
 
 // SAFETY: an exclusive borrow of elements for which any bytes are a value.
 unsafe impl<T: Item> Write for [T] {
-    fn elements_mut(&mut self) -> (*mut u8, usize) {
-        (self.as_mut_ptr().cast(), self.len())
+    fn elements_mut(&mut self) -> Result<(*mut u8, usize), Error> {
+        Ok((self.as_mut_ptr().cast(), self.len()))
     }
 }
 
@@ -126,14 +131,14 @@ unsafe impl<T: Item> Write for [T] {
 unsafe impl<T: Item, const N: usize> Read for [T; N] {
     type Item = T;
 
-    fn elements(&self) -> (*const u8, usize) {
+    fn elements(&self) -> Result<(*const u8, usize), Error> {
         self.as_slice().elements()
     }
 }
 
 // SAFETY: as the slice.
 unsafe impl<T: Item, const N: usize> Write for [T; N] {
-    fn elements_mut(&mut self) -> (*mut u8, usize) {
+    fn elements_mut(&mut self) -> Result<(*mut u8, usize), Error> {
         self.as_mut_slice().elements_mut()
     }
 }
@@ -142,20 +147,38 @@ unsafe impl<T: Item, const N: usize> Write for [T; N] {
 unsafe impl<T: Item> Read for Vec<T> {
     type Item = T;
 
-    fn elements(&self) -> (*const u8, usize) {
+    fn elements(&self) -> Result<(*const u8, usize), Error> {
         self.as_slice().elements()
     }
 }
 
 // SAFETY: as the slice.
 unsafe impl<T: Item> Write for Vec<T> {
-    fn elements_mut(&mut self) -> (*mut u8, usize) {
+    fn elements_mut(&mut self) -> Result<(*mut u8, usize), Error> {
         self.as_mut_slice().elements_mut()
     }
 }
 
-/// Memory without a type of its own as elements of type `T`, to read: a [`DeviceBuffer`](crate::DeviceBuffer) or
-/// [`DeviceSlice`](crate::DeviceSlice), a [`RawBuffer`], or bytes on the host.
+// SAFETY: what `DeviceMemory` promises.
+unsafe impl<M: DeviceMemory<Item: Item> + ?Sized> Read for M {
+    type Item = M::Item;
+
+    fn elements(&self) -> Result<(*const u8, usize), Error> {
+        self.finish_writes()?;
+        Ok((self.address().cast_const().cast(), self.len()))
+    }
+}
+
+// SAFETY: what `DeviceMemoryMut` promises.
+unsafe impl<M: DeviceMemoryMut<Item: Item> + ?Sized> Write for M {
+    fn elements_mut(&mut self) -> Result<(*mut u8, usize), Error> {
+        self.finish_uses()?;
+        Ok((self.address().cast(), self.len()))
+    }
+}
+
+/// Memory of another type as elements of type `T`, to read: a [`DeviceBuffer`](crate::DeviceBuffer) or another
+/// [`DeviceMemory`] of bytes, a [`RawBuffer`], or bytes on the host.
 ///
 /// It can be sent as well, and its parts are counted in elements.
 #[derive(Debug)]
@@ -164,7 +187,7 @@ pub struct Elements<'a, T> {
     item: PhantomData<&'a [T]>,
 }
 
-/// Memory without a type of its own as elements of type `T`, to write or to read; see [`Elements`].
+/// Memory of another type as elements of type `T`, to write or to read; see [`Elements`].
 #[derive(Debug)]
 pub struct ElementsMut<'a, T> {
     raw: RawBuffer<'a>,
@@ -188,7 +211,7 @@ impl<'a, T: Reducible> Elements<'a, T> {
     /// # Errors
     /// The buffer is no whole number of elements, is not aligned for them, or has gaps.
     pub fn new(buffer: &'a (impl SendBuffer + ?Sized)) -> Result<Self, Error> {
-        let (address, bytes) = view::<T>(&buffer.readable())?;
+        let (address, bytes) = view::<T>(&buffer.readable()?)?;
         // SAFETY: the memory is borrowed for `'a`, and is only read.
         Ok(Elements { raw: unsafe { RawBuffer::new(address.cast(), bytes) }, item: PhantomData })
     }
@@ -200,7 +223,7 @@ impl<'a, T: Reducible> ElementsMut<'a, T> {
     /// # Errors
     /// The same as those of [`Elements::new`].
     pub fn new(buffer: &'a mut (impl RecvBuffer + ?Sized)) -> Result<Self, Error> {
-        let (address, bytes) = view::<T>(&buffer.writable())?;
+        let (address, bytes) = view::<T>(&buffer.writable()?)?;
         // SAFETY: the memory is borrowed exclusively for `'a`, and any bytes may be stored there.
         Ok(ElementsMut { raw: unsafe { RawBuffer::new(address.cast(), bytes) }, item: PhantomData })
     }
@@ -234,7 +257,7 @@ macro_rules! views {
     ($($view:ident),+) => { $(
         // SAFETY: the borrow keeps the promise that the raw buffer needs.
         unsafe impl<T: Item> Readable for $view<'_, T> {
-            fn readable(&self) -> cableway_pml::Buffer<'_> {
+            fn readable(&self) -> Result<cableway_pml::Buffer<'_>, Error> {
                 self.raw.readable()
             }
 
@@ -247,9 +270,9 @@ macro_rules! views {
         unsafe impl<T: Item> Read for $view<'_, T> {
             type Item = T;
 
-            fn elements(&self) -> (*const u8, usize) {
-                let buffer = self.raw.readable();
-                (buffer.address(), buffer.count() as usize / size_of::<T>())
+            fn elements(&self) -> Result<(*const u8, usize), Error> {
+                let buffer = self.raw.readable()?;
+                Ok((buffer.address(), buffer.count() as usize / size_of::<T>()))
             }
         }
     )+ };
@@ -258,7 +281,7 @@ views!(Elements, ElementsMut);
 
 // SAFETY: as above, borrowed exclusively.
 unsafe impl<T: Item> Writable for ElementsMut<'_, T> {
-    fn writable(&mut self) -> cableway_pml::Buffer<'_> {
+    fn writable(&mut self) -> Result<cableway_pml::Buffer<'_>, Error> {
         self.raw.writable()
     }
 
@@ -269,9 +292,9 @@ unsafe impl<T: Item> Writable for ElementsMut<'_, T> {
 
 // SAFETY: as above, borrowed exclusively.
 unsafe impl<T: Item> Write for ElementsMut<'_, T> {
-    fn elements_mut(&mut self) -> (*mut u8, usize) {
-        let (address, count) = self.elements();
-        (address.cast_mut(), count)
+    fn elements_mut(&mut self) -> Result<(*mut u8, usize), Error> {
+        let (address, count) = self.elements()?;
+        Ok((address.cast_mut(), count))
     }
 }
 
@@ -283,11 +306,11 @@ mod tests {
     fn views_check_length_and_alignment() {
         let numbers = [0_u64; 4];
         let bytes = zerocopy::IntoBytes::as_bytes(&numbers[..]);
-        assert_eq!(Elements::<f64>::new(bytes).unwrap().elements().1, 4);
-        assert_eq!(Elements::<f32>::new(&bytes[4..]).unwrap().elements().1, 7);
+        assert_eq!(Elements::<f64>::new(bytes).unwrap().elements().unwrap().1, 4);
+        assert_eq!(Elements::<f32>::new(&bytes[4..]).unwrap().elements().unwrap().1, 7);
         let text = |error: Error| error.to_string();
         assert!(text(Elements::<f64>::new(&bytes[..9]).unwrap_err()).contains("9 bytes are no whole number of F64"));
         assert!(text(Elements::<f64>::new(&bytes[4..28]).unwrap_err()).contains("misaligned"));
-        assert_eq!(Elements::<f64>::new(&bytes[1..1]).unwrap().elements().1, 0);
+        assert_eq!(Elements::<f64>::new(&bytes[1..1]).unwrap().elements().unwrap().1, 0);
     }
 }

@@ -64,6 +64,9 @@ pub enum ErrorKind {
     /// The description of a buffer does not fit its memory.
     #[error("the buffer does not fit: {0}")]
     BadBuffer(String),
+    /// Work that is queued on a device, and uses the memory of a message, could not be waited for.
+    #[error("the memory cannot be used yet: {0}")]
+    DeviceOrder(String),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {

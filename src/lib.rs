@@ -26,9 +26,10 @@
 //! # What can be sent
 //!
 //! - Slices, arrays and vectors of plain [`Data`]: numbers, and structures that derive `zerocopy`'s traits.
-//! - [`DeviceBuffer`]s, whole or in part ([`DeviceSlice`], [`DeviceSliceMut`]), and any memory by its address
-//!   ([`RawBuffer`], `unsafe`). The library looks up where memory resides at each message. The program does not copy
-//!   device memory to the host.
+//! - [`DeviceMemory`]: a [`DeviceVec`] of elements ([`World::device`] allocates it), a [`DeviceBuffer`] of bytes, parts of
+//!   them ([`DeviceSlice`], [`DeviceSliceMut`]), slices of the crate `cudarc` (feature `cudarc`). Any memory by its
+//!   address ([`RawBuffer`], `unsafe`). The library looks up where memory resides at each message. The program does not
+//!   copy device memory to the host.
 //! - Elements of an MPI [`Datatype`] within a slice ([`TypedSlice`], [`TypedSliceMut`]) or by address
 //!   ([`RawBuffer::typed`]).
 //!
@@ -37,16 +38,16 @@
 //! # Collectives
 //!
 //! A [`Communicator`] has MPI's collective operations, on the same buffers. Memory may be on the host in some ranks and on
-//! devices in others. Counts of parts ([`Parts`]) count a slice's values, device memory's bytes, or elements of a
-//! datatype. Reductions take slices of a [`Reducible`] type, or other memory as [`Elements`] of such a type:
+//! devices in others. Counts of parts ([`Parts`]) count the values of a slice or of device memory, or elements of a
+//! datatype. Reductions take slices and device memory of a [`Reducible`] type, or other memory as [`Elements`] of such a
+//! type:
 //!
 //! ```no_run
-//! use cableway::{BufferKind, DeviceBuffer, DeviceIndex, ElementsMut, ReduceOperation, World};
+//! use cableway::{ReduceOperation, World};
 //!
 //! # fn main() -> Result<(), cableway::Error> {
 //! let world = World::init()?;
-//! let mut memory = DeviceBuffer::new(world.devices(), DeviceIndex(0), BufferKind::Device, 4 << 20)?;
-//! let mut gradients = ElementsMut::<f32>::new(&mut memory)?;
+//! let mut gradients = world.device(0)?.zeroed::<f32>(1 << 20)?;
 //! world.communicator().allreduce_in_place(&mut gradients, ReduceOperation::Sum)?;
 //! # Ok(())
 //! # }
@@ -75,7 +76,8 @@
 //! # Features
 //!
 //! `cuda` and `rocm` (both on by default) support device memory of NVIDIA's and of AMD's GPUs. The vendor's driver is loaded
-//! when the program runs and is not needed to build. Without a driver, messages in host memory work as before.
+//! when the program runs and is not needed to build. Without a driver, messages in host memory work as before. `cudarc`
+//! (off by default) accepts that crate's slices as [`DeviceMemory`].
 //!
 //! # Threads
 //!
@@ -94,6 +96,8 @@ mod attached;
 mod buffer;
 mod collective;
 mod communicator;
+mod data;
+mod device;
 mod elements;
 mod error;
 #[doc(hidden)]
@@ -112,9 +116,11 @@ mod world;
 
 pub use active::{ActiveMessage, Poster};
 pub use attached::AttachedBuffer;
-pub use buffer::{Data, DeviceSlice, DeviceSliceMut, RawBuffer, RecvBuffer, SendBuffer, TypedSlice, TypedSliceMut};
+pub use buffer::{RawBuffer, RecvBuffer, SendBuffer, TypedSlice, TypedSliceMut};
 pub use collective::Parts;
 pub use communicator::{Communicator, Message};
+pub use data::Data;
+pub use device::{Device, DeviceMemory, DeviceMemoryMut, DeviceSlice, DeviceSliceMut, DeviceVec};
 pub use elements::{Complex, Elements, ElementsMut, Located, RecvElements, Reducible, SendElements};
 pub use error::{Collective, Error, ErrorKind, Operation};
 pub use modex::{StartedBy, pmix_library};
@@ -124,6 +130,10 @@ pub use scope::{CollectiveRequest, Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
 pub use word::{Atomic, Word};
 pub use world::{World, WorldOptions};
+
+/// The crate whose device memory the feature `cudarc` supports, in the version that it supports.
+#[cfg(feature = "cudarc")]
+pub use cudarc;
 
 #[doc(hidden)]
 pub use cableway_base::parameters::FOR_TESTS;

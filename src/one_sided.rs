@@ -15,7 +15,7 @@ pub(crate) fn put(
     to: Place<'_>,
     signal: Option<Signal<'_>>,
 ) -> Result<(), Error> {
-    let from = from.readable();
+    let from = from.readable()?;
     perform(world, Operation::one_sided("put", &to, from.len()), |one_sided, request| {
         // SAFETY: the request is new and is waited for; the buffer is borrowed until then.
         unsafe { one_sided.put(from, to, signal, request) }
@@ -23,7 +23,7 @@ pub(crate) fn put(
 }
 
 pub(crate) fn get(world: &Inner, into: &mut (impl RecvBuffer + ?Sized), from: Place<'_>) -> Result<(), Error> {
-    let into = into.writable();
+    let into = into.writable()?;
     perform(world, Operation::one_sided("get", &from, into.len()), |one_sided, request| {
         // SAFETY: as in `put`, borrowed exclusively.
         unsafe { one_sided.get(into, from, request) }

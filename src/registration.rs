@@ -9,12 +9,14 @@ use cableway_base::Rank;
 use cableway_common_cuda::{DeviceBuffer, MemoryClass};
 use cableway_pml::{Registered, RemoteKey};
 
-use crate::buffer::{Data, RawBuffer, RecvBuffer, SendBuffer};
+use crate::buffer::{RawBuffer, RecvBuffer, SendBuffer};
+use crate::data::Data;
+use crate::device::DeviceVec;
 use crate::one_sided;
 use crate::world::{Inner, World};
 use crate::{Error, ErrorKind};
 
-/// Memory that can be registered: a vector, a device buffer, or any memory by its address ([`RawMemory`], `unsafe`). A
+/// Memory that can be registered: a vector, a [`DeviceVec`] or [`DeviceBuffer`], or any memory by its address ([`RawMemory`], `unsafe`). A
 /// slice is registered in a scope ([`Scope::register`](crate::Scope::register)).
 pub trait Register: sealed::Region {}
 
@@ -25,29 +27,36 @@ pub(crate) mod sealed {
     /// The bytes stay allocated at this address until the value is dropped, even if it is moved. Nobody accesses them
     /// without its address or an `unsafe` call meanwhile, and any bytes may be stored there.
     pub unsafe trait Region {
-        fn region(&mut self) -> (*mut u8, u64);
+        fn region(&mut self) -> Result<(*mut u8, u64), crate::Error>;
     }
 }
 
 // SAFETY: a vector owns its allocation, which stays where it is when the vector is moved. The registration keeps the
 // vector to itself.
 unsafe impl<T: Data> sealed::Region for Vec<T> {
-    fn region(&mut self) -> (*mut u8, u64) {
-        (self.as_mut_ptr().cast(), size_of_val(self.as_slice()) as u64)
+    fn region(&mut self) -> Result<(*mut u8, u64), Error> {
+        Ok((self.as_mut_ptr().cast(), size_of_val(self.as_slice()) as u64))
     }
 }
 
 // SAFETY: as the vector.
 unsafe impl sealed::Region for DeviceBuffer {
-    fn region(&mut self) -> (*mut u8, u64) {
-        (self.as_device_ptr(), self.len() as u64)
+    fn region(&mut self) -> Result<(*mut u8, u64), Error> {
+        Ok((self.as_device_ptr(), self.len() as u64))
+    }
+}
+
+// SAFETY: as the vector.
+unsafe impl<T: Data> sealed::Region for DeviceVec<T> {
+    fn region(&mut self) -> Result<(*mut u8, u64), Error> {
+        Ok((self.as_device_ptr().cast(), (self.len() * size_of::<T>()) as u64))
     }
 }
 
 // SAFETY: the caller of the constructor promised it.
 unsafe impl sealed::Region for RawMemory {
-    fn region(&mut self) -> (*mut u8, u64) {
-        (self.address, self.len)
+    fn region(&mut self) -> Result<(*mut u8, u64), Error> {
+        Ok((self.address, self.len))
     }
 }
 
@@ -101,7 +110,7 @@ impl World {
     /// # Errors
     /// The memory lies in several allocations, or the world was finalized.
     pub fn register<M: Register>(&self, mut memory: M) -> Result<Registration<M>, Error> {
-        let (address, len) = memory.region();
+        let (address, len) = memory.region()?;
         // SAFETY: the registration owns the memory, and ends before it is dropped or returned.
         let registered = unsafe { RegisteredMemory::new(self.inner(), address, len)? };
         Ok(Registration { registered, memory })

@@ -13,6 +13,7 @@ use cableway_pml::{ActiveMessages, Config, Engine, OneSided};
 use cableway_transports::Growth;
 
 use crate::communicator::Communicator;
+use crate::device::Device;
 use crate::progress::ProgressThread;
 use crate::{Error, StartedBy};
 
@@ -91,6 +92,15 @@ impl World {
     /// Returns the devices that this process can use.
     pub fn devices(&self) -> &Devices {
         &self.inner.devices
+    }
+
+    /// Returns a device that this process can use, to allocate memory there. The devices are counted from 0. Initialises the
+    /// driver.
+    ///
+    /// # Errors
+    /// There is no driver, or no such device.
+    pub fn device(&self, index: u32) -> Result<Device<'_>, Error> {
+        Device::new(&self.inner.devices, index)
     }
 
     /// Returns the parameters in force.

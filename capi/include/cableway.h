@@ -70,7 +70,8 @@ enum cableway_error {
     CABLEWAY_ERR_FORKED = 20,      /* the process is a forked child of a process of the job */
     CABLEWAY_ERR_UNFINISHED = 21,  /* the process left the job before all its messages were handed over */
     CABLEWAY_ERR_INTERNAL = 22,    /* the library has a fault; from now on every call returns this */
-    CABLEWAY_ERR_OTHER = 23
+    CABLEWAY_ERR_OTHER = 23,
+    CABLEWAY_ERR_ACCESS = 24       /* the owner of registered memory refused an access, or the key is wrong */
 };
 
 /* Receives from any rank, and with any tag. */
@@ -254,6 +255,19 @@ int cableway_alltoallv(const void *send_buffer, const size_t *send_counts, const
                        const size_t *receive_displacements, const cableway_datatype *receive_datatype,
                        cableway_communicator *communicator);
 
+/*
+ * Start collective functions. Members start them in the same order as blocking ones. The program keeps the buffers until
+ * the request has ended, as those of nonblocking messages. A status says nothing but the error.
+ */
+int cableway_ibcast(void *buffer, size_t count, const cableway_datatype *datatype, int root,
+                    cableway_communicator *communicator, cableway_request **request);
+int cableway_iallgather(const void *send_buffer, size_t send_count, const cableway_datatype *send_datatype,
+                        void *receive_buffer, size_t receive_count, const cableway_datatype *receive_datatype,
+                        cableway_communicator *communicator, cableway_request **request);
+int cableway_ialltoall(const void *send_buffer, size_t send_count, const cableway_datatype *send_datatype,
+                       void *receive_buffer, size_t receive_count, const cableway_datatype *receive_datatype,
+                       cableway_communicator *communicator, cableway_request **request);
+
 /* The types of elements that reductions combine. Pairs are structures of a value and an index, for MINLOC and MAXLOC. */
 enum cableway_element {
     CABLEWAY_INT8 = 1,
@@ -313,6 +327,12 @@ int cableway_scan(const void *send, void *receive, size_t count, int element, in
 int cableway_exscan(const void *send, void *receive, size_t count, int element, int operation,
                     cableway_communicator *communicator);
 
+/* Start such reductions. */
+int cableway_ireduce(const void *send, void *receive, size_t count, int element, int operation, int root,
+                     cableway_communicator *communicator, cableway_request **request);
+int cableway_iallreduce(const void *send, void *receive, size_t count, int element, int operation,
+                        cableway_communicator *communicator, cableway_request **request);
+
 /* Kinds of device memory. The CPU may access managed and pinned memory. */
 enum cableway_memory_kind {
     CABLEWAY_MEMORY_DEVICE = 1,  /* as cudaMalloc */
@@ -333,5 +353,8 @@ int cableway_device_free(cableway_device_buffer **buffer);
 #ifdef __cplusplus
 }
 #endif
+
+#include "cableway_active.h"
+#include "cableway_one_sided.h"
 
 #endif

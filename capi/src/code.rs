@@ -54,6 +54,7 @@ codes! {
     ErrUnfinished = 21 c"the process left the job before all its messages were handed over",
     ErrInternal = 22 c"the library has a fault and cannot be used any more",
     ErrOther = 23 c"another error",
+    ErrAccess = 24 c"the owner of registered memory refused an access, or the key is wrong",
 }
 
 /// Why a function fails.
@@ -99,7 +100,7 @@ fn of(kind: &ErrorKind) -> Code {
         ErrorKind::Engine(source) | ErrorKind::Message { source, .. } => of_engine(source),
         ErrorKind::Collective { source, .. } => of_collective(source),
         ErrorKind::BadCollective { .. } | ErrorKind::BadBuffer(_) => Code::ErrArgument,
-        ErrorKind::Device(_) => Code::ErrDevice,
+        ErrorKind::Device(_) | ErrorKind::DeviceOrder(_) => Code::ErrDevice,
         ErrorKind::Datatype(_) => Code::ErrDatatype,
         ErrorKind::System { .. } => Code::ErrSystem,
         _ => Code::ErrOther,
@@ -134,6 +135,15 @@ fn of_engine(error: &EngineError) -> Code {
         EngineError::Modex(_) => Code::ErrJob,
         EngineError::NoSuchRank { .. } => Code::ErrRank,
         EngineError::BadTag { .. } => Code::ErrTag,
+        EngineError::Refused { .. } | EngineError::OutsideRegistration { .. } | EngineError::BadWord { .. } => {
+            Code::ErrAccess
+        }
+        EngineError::MisalignedWord { .. }
+        | EngineError::ForeignSignal { .. }
+        | EngineError::NotContiguous
+        | EngineError::BadRegistration { .. }
+        | EngineError::HeaderTooLong { .. }
+        | EngineError::HandlerInUse { .. } => Code::ErrArgument,
         EngineError::Forked => Code::ErrForked,
         EngineError::Finalized => Code::ErrFinalized,
         _ => Code::ErrOther,

@@ -7,11 +7,17 @@ use std::path::Path;
 use cableway::{Element, ReduceOperation};
 use syn::{FnArg, Item, ItemFn, ReturnType, Type};
 
+use crate::active::Info;
 use crate::arguments::UNDEFINED;
 use crate::code::Code;
+use crate::registration::RemoteKey;
 use crate::status::{ANY_SOURCE, ANY_TAG, Status};
 
-const HEADER: &str = include_str!("../include/cableway.h");
+const HEADER: &str = concat!(
+    include_str!("../include/cableway.h"),
+    include_str!("../include/cableway_active.h"),
+    include_str!("../include/cableway_one_sided.h")
+);
 
 /// Returns the header without comments and lines of the preprocessor.
 fn code() -> String {
@@ -50,7 +56,8 @@ fn normal(text: &str) -> String {
 fn declared() -> BTreeSet<String> {
     let code = code();
     let statements = code.split(';').map(|statement| statement.rsplit(['{', '}']).next().unwrap_or_default());
-    statements.filter(|statement| statement.contains('(')).map(normal).collect()
+    let statements = statements.filter(|statement| statement.contains('(') && !statement.contains("typedef"));
+    statements.map(normal).collect()
 }
 
 /// Returns the declarations of the functions that the library exports.
@@ -113,6 +120,7 @@ fn c_type(rust: &Type, buffers: bool) -> String {
                 "c_char" => "char",
                 "c_void" => "void",
                 "usize" => "size_t",
+                "u32" => "uint32_t",
                 "u64" => "uint64_t",
                 "i64" => "int64_t",
                 "World" => "cableway_world",
@@ -123,6 +131,13 @@ fn c_type(rust: &Type, buffers: bool) -> String {
                 "Request" => "cableway_request",
                 "Memory" if buffers => "cableway_device_buffer",
                 "Status" => "cableway_status",
+                "Registration" => "cableway_registration",
+                "RemoteKey" => "cableway_remote_key",
+                "Message" => "cableway_am",
+                "Info" => "cableway_am_info",
+                "Handler" => "cableway_am_handler",
+                "Completion" => "cableway_am_completion",
+                "Condition" => "cableway_condition",
                 "Parameter" => "cableway_parameter",
                 _ => panic!("the type {name} has no name in C"),
             };
@@ -223,6 +238,19 @@ fn constants_have_the_numbers_of_the_header() {
     for (name, number) in [("MEMORY_DEVICE", 1), ("MEMORY_MANAGED", 2), ("MEMORY_PINNED", 3)] {
         expect(name, number);
     }
+    let numbered = [
+        ("SIGNAL_", &["SET", "ADD"][..]),
+        ("ATOMIC_", &["ADD", "SWAP", "COMPARE_SWAP", "AND", "OR", "XOR"]),
+        ("", &["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"]),
+    ];
+    for (prefix, names) in numbered {
+        for (name, number) in names.iter().zip(1..) {
+            expect(&format!("{prefix}{name}"), number);
+        }
+    }
+    expect("ALL_TARGETS", crate::one_sided::ALL_TARGETS.into());
+    expect("AM_HEADER_LIMIT", cableway::AM_HEADER_LIMIT as i64);
+    expect("AM_INLINE_LIMIT", cableway::AM_INLINE_LIMIT as i64);
     expect("ANY_SOURCE", ANY_SOURCE.into());
     expect("ANY_TAG", ANY_TAG.into());
     expect("UNDEFINED", UNDEFINED.into());
@@ -240,6 +268,30 @@ fn in_capitals(name: &str) -> String {
         capitals.push(c.to_ascii_uppercase());
     }
     capitals
+}
+
+#[test]
+fn a_key_and_a_description_have_the_layout_of_the_header() {
+    assert!(code().contains("unsigned char bytes[64];"));
+    assert_eq!((size_of::<RemoteKey>(), align_of::<RemoteKey>()), (64, 1));
+    let code = code();
+    let (_, info) = code.split_once("typedef struct cableway_am_info {").unwrap();
+    let fields: Vec<_> = info.split_once('}').unwrap().0.split(';').map(normal).filter(|one| !one.is_empty()).collect();
+    let declared = ["int source", "uint32_t id", "const void * header", "size_t header_bytes", "const void * data"];
+    assert_eq!(fields[..5], declared);
+    assert_eq!(fields[5..], ["uint64_t bytes"]);
+    assert_eq!(
+        [
+            offset_of!(Info, source),
+            offset_of!(Info, id),
+            offset_of!(Info, header),
+            offset_of!(Info, header_bytes),
+            offset_of!(Info, data),
+            offset_of!(Info, bytes),
+            size_of::<Info>()
+        ],
+        [0, 4, 8, 16, 24, 32, 40]
+    );
 }
 
 #[test]

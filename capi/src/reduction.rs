@@ -3,14 +3,17 @@
 use std::ffi::{c_int, c_void};
 
 use cableway::{
-    Communicator, Complex, Element, Elements, ElementsMut, Located, Rank, RawBuffer, ReduceOperation, Reducible, f16,
+    Communicator, Complex, Element, Elements, ElementsMut, Located, Rank, RawBuffer, RawRequest, ReduceOperation,
+    Reducible, f16,
 };
 
-use crate::arguments::rank;
+use crate::arguments::{Out, rank};
 use crate::code::Failure;
 use crate::communicator::{Handled, named};
+use crate::handle::Handle;
 use crate::memory::{Memory, is_in_place};
 use crate::outcome::guard;
+use crate::request::Request;
 
 /// Returns the type of elements that the program numbers so: the first one of the library's table has 1.
 fn element(number: c_int) -> Result<Element, Failure> {
@@ -55,10 +58,49 @@ struct Operands {
     operation: ReduceOperation,
 }
 
+/// Evaluates an expression with the type of elements that an [`Element`] describes.
+macro_rules! with_type {
+    ($element:expr, $type:ident => $call:expr) => {
+        with_type!($element, $type => $call;
+            I8 = i8, I16 = i16, I32 = i32, I64 = i64, U8 = u8, U16 = u16, U32 = u32, U64 = u64,
+            F16 = f16, F32 = f32, F64 = f64, Complex32 = Complex<f32>, Complex64 = Complex<f64>,
+            FloatInt = Located<f32, i32>, DoubleInt = Located<f64, i32>, LongInt = Located<i64, i32>,
+            TwoInt = Located<i32, i32>, ShortInt = Located<i16, i32>, TwoFloat = Located<f32, f32>,
+            TwoDouble = Located<f64, f64>)
+    };
+    ($element:expr, $type:ident => $call:expr; $($name:ident = $rust:ty),+) => {
+        match $element {
+            $(Element::$name => {
+                type $type = $rust;
+                $call
+            })+
+        }
+    };
+}
+
 impl Arguments {
     /// # Safety
     /// The program keeps the memory during the call.
     unsafe fn perform(self, on: &Communicator, kind: Kind) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        let (element, operands) = unsafe { self.operands(on, kind)? };
+        Ok(with_type!(element, T => operands.perform::<T>(on, kind))?)
+    }
+
+    /// # Safety
+    /// The program keeps the memory until the request has ended.
+    unsafe fn start(self, on: &Communicator, kind: Kind) -> Result<RawRequest, Failure> {
+        // SAFETY: the caller's promise.
+        let (element, operands) = unsafe { self.operands(on, kind)? };
+        // SAFETY: as above.
+        Ok(with_type!(element, T => unsafe { operands.start::<T>(on, kind) })?)
+    }
+
+    /// Returns the type of the elements, and the memory.
+    ///
+    /// # Safety
+    /// The program keeps the memory for as long as the operands are used.
+    unsafe fn operands(self, on: &Communicator, kind: Kind) -> Result<(Element, Operands), Failure> {
         let (element, operation) = (element(self.element)?, operation(self.operation)?);
         let in_place = is_in_place(self.send);
         let outputs = match kind {
@@ -70,41 +112,32 @@ impl Arguments {
             let bytes = count.checked_mul(element.size());
             let bytes =
                 bytes.ok_or_else(|| Failure::argument(format!("{count} elements of {} bytes", element.size())))?;
-            // SAFETY: the caller's promise. The buffers end with this call.
+            // SAFETY: the caller's promise.
             unsafe { Memory { address, count: bytes, datatype: std::ptr::null() }.buffer() }
         };
         let input = if in_place { None } else { Some(memory(self.send, self.count)?) };
         let output = outputs.map(|count| memory(self.receive, count)).transpose()?;
-        let call = Operands { input, output, operation };
-        call.perform_as(element, on, kind)
+        Ok((element, Operands { input, output, operation }))
     }
 }
 
 impl Operands {
-    fn perform_as(self, element: Element, on: &Communicator, kind: Kind) -> Result<(), Failure> {
-        let done = match element {
-            Element::I8 => self.perform::<i8>(on, kind),
-            Element::I16 => self.perform::<i16>(on, kind),
-            Element::I32 => self.perform::<i32>(on, kind),
-            Element::I64 => self.perform::<i64>(on, kind),
-            Element::U8 => self.perform::<u8>(on, kind),
-            Element::U16 => self.perform::<u16>(on, kind),
-            Element::U32 => self.perform::<u32>(on, kind),
-            Element::U64 => self.perform::<u64>(on, kind),
-            Element::F16 => self.perform::<f16>(on, kind),
-            Element::F32 => self.perform::<f32>(on, kind),
-            Element::F64 => self.perform::<f64>(on, kind),
-            Element::Complex32 => self.perform::<Complex<f32>>(on, kind),
-            Element::Complex64 => self.perform::<Complex<f64>>(on, kind),
-            Element::FloatInt => self.perform::<Located<f32, i32>>(on, kind),
-            Element::DoubleInt => self.perform::<Located<f64, i32>>(on, kind),
-            Element::LongInt => self.perform::<Located<i64, i32>>(on, kind),
-            Element::TwoInt => self.perform::<Located<i32, i32>>(on, kind),
-            Element::ShortInt => self.perform::<Located<i16, i32>>(on, kind),
-            Element::TwoFloat => self.perform::<Located<f32, f32>>(on, kind),
-            Element::TwoDouble => self.perform::<Located<f64, f64>>(on, kind),
-        };
-        Ok(done?)
+    /// Starts an allreduce, or a reduce to a root.
+    ///
+    /// # Safety
+    /// The program keeps the memory until the request has ended.
+    unsafe fn start<T: Reducible>(mut self, on: &Communicator, kind: Kind) -> Result<RawRequest, cableway::Error> {
+        let operation = self.operation;
+        let input = self.input.as_ref().map(Elements::<T>::new).transpose()?;
+        let mut output = self.output.as_mut().map(ElementsMut::<T>::new).transpose()?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (kind, output.as_mut()) {
+                (Kind::Reduce { root }, output) => on.reduce_raw(input.as_ref(), output, operation, root),
+                (_, Some(output)) => on.allreduce_raw(input.as_ref(), output, operation),
+                (_, None) => Err(no_contribution()),
+            }
+        }
     }
 
     fn perform<T: Reducible>(mut self, on: &Communicator, kind: Kind) -> Result<(), cableway::Error> {
@@ -126,12 +159,57 @@ impl Operands {
             (Kind::Scan, None, Some(output)) => on.scan_in_place(output, operation),
             (Kind::ExclusiveScan, Some(input), Some(output)) => on.exclusive_scan(input, output, operation),
             (Kind::ExclusiveScan, None, Some(output)) => on.exclusive_scan_in_place(output, operation),
-            (_, _, None) => Err(cableway::ErrorKind::BadBuffer(
-                "CABLEWAY_IN_PLACE is for the root of a reduce only: pass what this process contributes".to_owned(),
-            )
-            .into()),
+            (_, _, None) => Err(no_contribution()),
         }
     }
+}
+
+#[cold]
+fn no_contribution() -> cableway::Error {
+    let text = "CABLEWAY_IN_PLACE is for the root of a reduce only: pass what this process contributes";
+    cableway::ErrorKind::BadBuffer(text.to_owned()).into()
+}
+
+/// Starts an allreduce.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_iallreduce(
+    send: *const c_void,
+    receive: *mut c_void,
+    count: usize,
+    element: c_int,
+    operation: c_int,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    let arguments = Arguments { send, receive, count, element, operation };
+    // SAFETY: the C program's promises.
+    guard(|| unsafe {
+        let place = Out::new(request, "the place for the request")?;
+        place.set(Request::own(arguments.start(named(communicator)?, Kind::Allreduce)?));
+        Ok(())
+    })
+}
+
+/// Starts a reduce.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_ireduce(
+    send: *const c_void,
+    receive: *mut c_void,
+    count: usize,
+    element: c_int,
+    operation: c_int,
+    root: c_int,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    let arguments = Arguments { send, receive, count, element, operation };
+    // SAFETY: the C program's promises.
+    guard(|| unsafe {
+        let place = Out::new(request, "the place for the request")?;
+        let kind = Kind::Reduce { root: rank(root)? };
+        place.set(Request::own(arguments.start(named(communicator)?, kind)?));
+        Ok(())
+    })
 }
 
 /// Reduces, with the result at all.

@@ -25,7 +25,7 @@ impl Named for Request {
 type Place = *mut *mut Handle<Request>;
 
 impl Request {
-    fn own(raw: RawRequest) -> *mut Handle<Request> {
+    pub(crate) fn own(raw: RawRequest) -> *mut Handle<Request> {
         Box::into_raw(Handle::new(Request(raw)))
     }
 

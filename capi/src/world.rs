@@ -21,6 +21,10 @@ impl Named for World {
 }
 
 impl World {
+    pub(crate) fn world(&self) -> &cableway::World {
+        &self.world
+    }
+
     pub(crate) fn devices(&self) -> &cableway::Devices {
         self.world.devices()
     }

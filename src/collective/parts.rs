@@ -39,13 +39,13 @@ pub(crate) struct Region<'a> {
 }
 
 /// Describes a buffer to send.
-pub(crate) fn region(buffer: &(impl SendBuffer + ?Sized)) -> Region<'_> {
-    Region { unit: buffer.unit(), buffer: buffer.readable() }
+pub(crate) fn region(buffer: &(impl SendBuffer + ?Sized)) -> Result<Region<'_>, Error> {
+    Ok(Region { unit: buffer.unit(), buffer: buffer.readable()? })
 }
 
 /// Describes a buffer to receive into.
-pub(crate) fn region_mut(buffer: &mut (impl RecvBuffer + ?Sized)) -> Region<'_> {
-    Region { unit: buffer.unit(), buffer: buffer.writable() }
+pub(crate) fn region_mut(buffer: &mut (impl RecvBuffer + ?Sized)) -> Result<Region<'_>, Error> {
+    Ok(Region { unit: buffer.unit(), buffer: buffer.writable()? })
 }
 
 impl<'a> Region<'a> {

@@ -18,26 +18,29 @@ pub(crate) struct Operands {
 
 impl Operands {
     /// The output, if this process gets one, is another buffer.
-    pub(crate) fn apart<S, R>(send: &S, receive: Option<&mut R>, operation: ReduceOperation) -> Operands
+    pub(crate) fn apart<S, R>(send: &S, receive: Option<&mut R>, operation: ReduceOperation) -> Result<Operands, Error>
     where
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let (input, count) = send.elements();
-        let (output, outputs) = match receive.map(Write::elements_mut) {
+        let (input, count) = send.elements()?;
+        let (output, outputs) = match receive.map(Write::elements_mut).transpose()? {
             None => (std::ptr::null_mut(), None),
             Some((output, count)) => (output, Some(count as u64)),
         };
         let element = <S as Read>::Item::ELEMENT;
-        Operands { raw: Raw { operation, element, count: count as u64, input: Some(input), output }, outputs }
+        Ok(Operands { raw: Raw { operation, element, count: count as u64, input: Some(input), output }, outputs })
     }
 
     /// The output replaces the input.
-    pub(crate) fn in_place<R: RecvElements + ?Sized>(buffer: &mut R, operation: ReduceOperation) -> Operands {
-        let (output, count) = buffer.elements_mut();
+    pub(crate) fn in_place<R: RecvElements + ?Sized>(
+        buffer: &mut R,
+        operation: ReduceOperation,
+    ) -> Result<Operands, Error> {
+        let (output, count) = buffer.elements_mut()?;
         let element = <R as Read>::Item::ELEMENT;
         let raw = Raw { operation, element, count: count as u64, input: None, output };
-        Operands { raw, outputs: None }
+        Ok(Operands { raw, outputs: None })
     }
 
     fn describe(&self, name: &'static str, root: Option<Rank>) -> Collective {

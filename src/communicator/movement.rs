@@ -25,7 +25,7 @@ impl Communicator {
     /// # Errors
     /// The communicator has no rank `root`, or a member failed.
     pub fn broadcast(&self, buffer: &mut (impl RecvBuffer + ?Sized), root: Rank) -> Result<(), Error> {
-        self.perform(collective::broadcast(self.member(), region_mut(buffer), root))
+        self.perform(collective::broadcast(self.member(), region_mut(buffer)?, root))
     }
 
     /// Gathers the `send` buffers of all members, which have the same length, in rank order in the root's `receive` buffer
@@ -51,8 +51,8 @@ impl Communicator {
         root: Rank,
         receive: Option<&mut R>,
     ) -> Result<(), Error> {
-        let receive = receive.map(|receive| (region_mut(receive), None));
-        self.perform(collective::gather(self.member(), ("gather", root), Some(region(send)), receive))
+        let receive = receive.map(|receive| Ok::<_, Error>((region_mut(receive)?, None))).transpose()?;
+        self.perform(collective::gather(self.member(), ("gather", root), Some(region(send)?), receive))
     }
 
     /// Gathers as [`gather`](Self::gather) does. The root's buffer holds all parts, its own one already. Elsewhere `buffer`
@@ -99,8 +99,9 @@ impl Communicator {
         root: Rank,
         receive: Option<(&mut R, Parts<'_>)>,
     ) -> Result<(), Error> {
-        let receive = receive.map(|(receive, parts)| (region_mut(receive), Some(parts)));
-        self.perform(collective::gather(self.member(), ("gatherv", root), Some(region(send)), receive))
+        let receive =
+            receive.map(|(receive, parts)| Ok::<_, Error>((region_mut(receive)?, Some(parts)))).transpose()?;
+        self.perform(collective::gather(self.member(), ("gatherv", root), Some(region(send)?), receive))
     }
 
     /// Gathers as [`gatherv`](Self::gatherv) does. The root's buffer holds all parts, its own one already. Elsewhere
@@ -134,7 +135,7 @@ impl Communicator {
         buffer: &mut (impl RecvBuffer + ?Sized),
         parts: Option<Parts<'_>>,
     ) -> Result<(), Error> {
-        let buffer = region_mut(buffer);
+        let buffer = region_mut(buffer)?;
         let (send, receive) = if self.rank() == call.1 { (None, Some((buffer, parts))) } else { (Some(buffer), None) };
         self.perform(collective::gather(self.member(), call, send, receive))
     }
@@ -161,8 +162,8 @@ impl Communicator {
         root: Rank,
         receive: &mut (impl RecvBuffer + ?Sized),
     ) -> Result<(), Error> {
-        let send = send.map(|send| (region(send), None));
-        self.perform(collective::scatter(self.member(), ("scatter", root), send, Some(region_mut(receive))))
+        let send = send.map(|send| Ok::<_, Error>((region(send)?, None))).transpose()?;
+        self.perform(collective::scatter(self.member(), ("scatter", root), send, Some(region_mut(receive)?)))
     }
 
     /// Scatters as [`scatter`](Self::scatter) does. The root's buffer holds all parts, and its own one stays there.
@@ -207,8 +208,8 @@ impl Communicator {
         root: Rank,
         receive: &mut (impl RecvBuffer + ?Sized),
     ) -> Result<(), Error> {
-        let send = send.map(|(send, parts)| (region(send), Some(parts)));
-        self.perform(collective::scatter(self.member(), ("scatterv", root), send, Some(region_mut(receive))))
+        let send = send.map(|(send, parts)| Ok::<_, Error>((region(send)?, Some(parts)))).transpose()?;
+        self.perform(collective::scatter(self.member(), ("scatterv", root), send, Some(region_mut(receive)?)))
     }
 
     /// Scatters as [`scatterv`](Self::scatterv) does. The root's buffer holds all parts, and its own one stays there.
@@ -242,7 +243,7 @@ impl Communicator {
         buffer: &mut (impl RecvBuffer + ?Sized),
         parts: Option<Parts<'_>>,
     ) -> Result<(), Error> {
-        let buffer = region_mut(buffer);
+        let buffer = region_mut(buffer)?;
         let (send, receive) = if self.rank() == call.1 { (Some((buffer, parts)), None) } else { (None, Some(buffer)) };
         self.perform(collective::scatter(self.member(), call, send, receive))
     }

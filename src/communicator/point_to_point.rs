@@ -4,7 +4,8 @@ use cableway_base::Rank;
 use cableway_pml::{Buffer, SendMode};
 
 use super::Communicator;
-use crate::buffer::{Data, RecvBuffer, SendBuffer};
+use crate::buffer::{RecvBuffer, SendBuffer};
+use crate::data::Data;
 use crate::error::Operation;
 use crate::in_flight::InFlight;
 use crate::selector::{Sender, Status, Tag, raw_rank};
@@ -18,7 +19,7 @@ impl Communicator {
     /// The communicator has no rank `to`, the tag is negative, or the peer failed.
     #[inline]
     pub fn send(&self, buffer: &(impl SendBuffer + ?Sized), to: Rank, tag: i32) -> Result<(), Error> {
-        self.send_as(buffer.readable(), to, tag, &SendMode::Standard)
+        self.send_as(buffer.readable()?, to, tag, &SendMode::Standard)
     }
 
     /// Sends as [`send`](Self::send) does, and returns only after a receive has matched the message (`MPI_Ssend`).
@@ -26,7 +27,7 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`send`](Self::send).
     pub fn ssend(&self, buffer: &(impl SendBuffer + ?Sized), to: Rank, tag: i32) -> Result<(), Error> {
-        self.send_as(buffer.readable(), to, tag, &SendMode::Synchronous)
+        self.send_as(buffer.readable()?, to, tag, &SendMode::Synchronous)
     }
 
     /// Sends as [`send`](Self::send) does. The program guarantees that the receive is already posted (`MPI_Rsend`).
@@ -34,7 +35,7 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`send`](Self::send).
     pub fn rsend(&self, buffer: &(impl SendBuffer + ?Sized), to: Rank, tag: i32) -> Result<(), Error> {
-        self.send_as(buffer.readable(), to, tag, &SendMode::Ready)
+        self.send_as(buffer.readable()?, to, tag, &SendMode::Ready)
     }
 
     /// Sends as [`send`](Self::send) does, without waiting for the receiver (`MPI_Bsend`). A message that cannot be sent
@@ -49,7 +50,7 @@ impl Communicator {
         tag: i32,
         room: &AttachedBuffer,
     ) -> Result<(), Error> {
-        self.send_as(buffer.readable(), to, tag, &room.mode())
+        self.send_as(buffer.readable()?, to, tag, &room.mode())
     }
 
     #[inline]
@@ -92,7 +93,7 @@ impl Communicator {
         from: impl Into<Sender>,
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
-        let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable());
+        let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable()?);
         let received = match self.check_selector(tag) {
             // SAFETY: the buffer comes from a `RecvBuffer`, which is borrowed exclusively for longer than this call.
             Ok(()) => unsafe { self.engine().recv(self.raw(), from.raw(), tag.raw(), buffer) },
@@ -140,7 +141,7 @@ impl Communicator {
         recv: &mut (impl RecvBuffer + ?Sized),
         (from, recv_tag): (impl Into<Sender>, impl Into<Tag>),
     ) -> Result<Status, Error> {
-        let (from, recv_tag, buffer) = (from.into(), recv_tag.into(), recv.writable());
+        let (from, recv_tag, buffer) = (from.into(), recv_tag.into(), recv.writable()?);
         let failed = |error| Operation::receive(&buffer, from, recv_tag).failed(error);
         self.check_selector(recv_tag).map_err(failed)?;
         let request = InFlight::new(self.engine());
@@ -226,7 +227,7 @@ impl<'c> Message<'c> {
     /// # Errors
     /// The same as those of [`Communicator::recv`].
     pub fn recv(self, buffer: &mut (impl RecvBuffer + ?Sized)) -> Result<Status, Error> {
-        let (status, buffer) = (self.status(), buffer.writable());
+        let (status, buffer) = (self.status(), buffer.writable()?);
         // SAFETY: the buffer comes from a `RecvBuffer`, which is borrowed exclusively for longer than this call.
         let received = unsafe { self.communicator.engine().mrecv(self.inner, buffer) };
         received

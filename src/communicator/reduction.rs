@@ -30,7 +30,7 @@ impl Communicator {
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let operands = Operands::apart(send, Some(receive), operation);
+        let operands = Operands::apart(send, Some(receive), operation)?;
         self.perform(collective::allreduce("allreduce", &operands))
     }
 
@@ -56,7 +56,7 @@ impl Communicator {
         buffer: &mut (impl RecvElements + ?Sized),
         operation: ReduceOperation,
     ) -> Result<(), Error> {
-        let operands = Operands::in_place(buffer, operation);
+        let operands = Operands::in_place(buffer, operation)?;
         self.perform(collective::allreduce("allreduce_in_place", &operands))
     }
 
@@ -88,7 +88,7 @@ impl Communicator {
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let operands = Operands::apart(send, receive, operation);
+        let operands = Operands::apart(send, receive, operation)?;
         self.perform(collective::reduce(self.member(), ("reduce", root), &operands))
     }
 
@@ -113,7 +113,7 @@ impl Communicator {
         operation: ReduceOperation,
         root: Rank,
     ) -> Result<(), Error> {
-        let operands = Operands::in_place(buffer, operation);
+        let operands = Operands::in_place(buffer, operation)?;
         self.perform(collective::reduce(self.member(), ("reduce_in_place", root), &operands))
     }
 
@@ -138,7 +138,7 @@ impl Communicator {
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let operands = Operands::apart(send, Some(receive), operation);
+        let operands = Operands::apart(send, Some(receive), operation)?;
         self.perform(collective::reduce_scatter(self.member(), "reduce_scatter_block", &operands, None))
     }
 
@@ -162,7 +162,7 @@ impl Communicator {
         buffer: &mut (impl RecvElements + ?Sized),
         operation: ReduceOperation,
     ) -> Result<(), Error> {
-        let operands = Operands::in_place(buffer, operation);
+        let operands = Operands::in_place(buffer, operation)?;
         self.perform(collective::reduce_scatter(self.member(), "reduce_scatter_block_in_place", &operands, None))
     }
 
@@ -195,7 +195,7 @@ impl Communicator {
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let operands = Operands::apart(send, Some(receive), operation);
+        let operands = Operands::apart(send, Some(receive), operation)?;
         self.perform(collective::reduce_scatter(self.member(), "reduce_scatter", &operands, Some(counts)))
     }
 
@@ -221,7 +221,7 @@ impl Communicator {
         counts: &[usize],
         operation: ReduceOperation,
     ) -> Result<(), Error> {
-        let operands = Operands::in_place(buffer, operation);
+        let operands = Operands::in_place(buffer, operation)?;
         self.perform(collective::reduce_scatter(self.member(), "reduce_scatter_in_place", &operands, Some(counts)))
     }
 }

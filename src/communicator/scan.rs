@@ -27,7 +27,7 @@ impl Communicator {
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let operands = Operands::apart(send, Some(receive), operation);
+        let operands = Operands::apart(send, Some(receive), operation)?;
         self.perform(collective::scan("scan", &operands, false))
     }
 
@@ -50,7 +50,7 @@ impl Communicator {
         buffer: &mut (impl RecvElements + ?Sized),
         operation: ReduceOperation,
     ) -> Result<(), Error> {
-        let operands = Operands::in_place(buffer, operation);
+        let operands = Operands::in_place(buffer, operation)?;
         self.perform(collective::scan("scan_in_place", &operands, false))
     }
 
@@ -74,7 +74,7 @@ impl Communicator {
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let operands = Operands::apart(send, Some(receive), operation);
+        let operands = Operands::apart(send, Some(receive), operation)?;
         self.perform(collective::scan("exclusive_scan", &operands, true))
     }
 
@@ -97,7 +97,7 @@ impl Communicator {
         buffer: &mut (impl RecvElements + ?Sized),
         operation: ReduceOperation,
     ) -> Result<(), Error> {
-        let operands = Operands::in_place(buffer, operation);
+        let operands = Operands::in_place(buffer, operation)?;
         self.perform(collective::scan("exclusive_scan_in_place", &operands, true))
     }
 }

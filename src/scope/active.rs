@@ -23,7 +23,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         id: u32,
         header: &[u8],
     ) -> Result<Request<'scope, 'env>, Error> {
-        let buffer = buffer.readable();
+        let buffer = buffer.readable()?;
         let operation = Operation::post(&buffer, to);
         let process = self.communicator.process(to).map_err(|error| operation.failed(error))?;
         let request = InFlight::new(self.communicator.engine());

@@ -61,7 +61,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         root: Rank,
     ) -> Result<CollectiveRequest<'scope, 'env>, Error> {
         // SAFETY: the buffers are borrowed for as long as the scope.
-        unsafe { self.start(collective::broadcast(self.communicator.member(), region_mut(buffer), root)) }
+        unsafe { self.start(collective::broadcast(self.communicator.member(), region_mut(buffer)?, root)) }
     }
 
     /// Starts what [`Communicator::allgather`](crate::Communicator::allgather) does (`MPI_Iallgather`). Collective.
@@ -83,7 +83,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         send: &'scope (impl SendBuffer + ?Sized),
         receive: &'scope mut (impl RecvBuffer + ?Sized),
     ) -> Result<CollectiveRequest<'scope, 'env>, Error> {
-        let (send, receive) = (Some(region(send)), (region_mut(receive), None));
+        let (send, receive) = (Some(region(send)?), (region_mut(receive)?, None));
         let call = Exchange { name: "allgather", send, receive };
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::allgather(self.communicator.member(), call)) }
@@ -107,7 +107,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
     ) -> Result<CollectiveRequest<'scope, 'env>, Error> {
-        let call = Exchange { name: "allgather_in_place", send: None, receive: (region_mut(buffer), None) };
+        let call = Exchange { name: "allgather_in_place", send: None, receive: (region_mut(buffer)?, None) };
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::allgather(self.communicator.member(), call)) }
     }
@@ -132,7 +132,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         send: &'scope (impl SendBuffer + ?Sized),
         receive: &'scope mut (impl RecvBuffer + ?Sized),
     ) -> Result<CollectiveRequest<'scope, 'env>, Error> {
-        let (send, receive) = (Some((region(send), None)), (region_mut(receive), None));
+        let (send, receive) = (Some((region(send)?, None)), (region_mut(receive)?, None));
         let call = Exchange { name: "alltoall", send, receive };
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::alltoall(self.communicator.member(), call)) }
@@ -156,7 +156,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
     ) -> Result<CollectiveRequest<'scope, 'env>, Error> {
-        let call = Exchange { name: "alltoall_in_place", send: None, receive: (region_mut(buffer), None) };
+        let call = Exchange { name: "alltoall_in_place", send: None, receive: (region_mut(buffer)?, None) };
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::alltoall(self.communicator.member(), call)) }
     }
@@ -190,7 +190,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let operands = Operands::apart(send, Some(receive), operation);
+        let operands = Operands::apart(send, Some(receive), operation)?;
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::allreduce("allreduce", &operands)) }
     }
@@ -214,7 +214,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         buffer: &'scope mut (impl RecvElements + ?Sized),
         operation: ReduceOperation,
     ) -> Result<CollectiveRequest<'scope, 'env>, Error> {
-        let operands = Operands::in_place(buffer, operation);
+        let operands = Operands::in_place(buffer, operation)?;
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::allreduce("allreduce_in_place", &operands)) }
     }
@@ -245,7 +245,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         S: SendElements + ?Sized,
         R: RecvElements<Item = S::Item> + ?Sized,
     {
-        let operands = Operands::apart(send, receive, operation);
+        let operands = Operands::apart(send, receive, operation)?;
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::reduce(self.communicator.member(), ("reduce", root), &operands)) }
     }
@@ -270,7 +270,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         operation: ReduceOperation,
         root: Rank,
     ) -> Result<CollectiveRequest<'scope, 'env>, Error> {
-        let operands = Operands::in_place(buffer, operation);
+        let operands = Operands::in_place(buffer, operation)?;
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::reduce(self.communicator.member(), ("reduce_in_place", root), &operands)) }
     }

@@ -115,7 +115,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: i32,
     ) -> Result<Request<'scope, 'env>, Error> {
         // SAFETY: the buffer is borrowed for as long as the scope.
-        unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Standard) }
+        unsafe { self.start_send(buffer.readable()?, to, tag, &SendMode::Standard) }
     }
 
     /// Starts a send as [`isend`](Self::isend) does; it completes after a receive has matched it (`MPI_Issend`).
@@ -129,7 +129,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: i32,
     ) -> Result<Request<'scope, 'env>, Error> {
         // SAFETY: the buffer is borrowed for as long as the scope.
-        unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Synchronous) }
+        unsafe { self.start_send(buffer.readable()?, to, tag, &SendMode::Synchronous) }
     }
 
     /// Starts a send as [`isend`](Self::isend) does. The program guarantees that the receive is already posted
@@ -144,7 +144,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: i32,
     ) -> Result<Request<'scope, 'env>, Error> {
         // SAFETY: the buffer is borrowed for as long as the scope.
-        unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Ready) }
+        unsafe { self.start_send(buffer.readable()?, to, tag, &SendMode::Ready) }
     }
 
     /// Starts a send as [`isend`](Self::isend) does. A message that cannot be sent at once is copied to `room`
@@ -160,7 +160,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         room: &AttachedBuffer,
     ) -> Result<Request<'scope, 'env>, Error> {
         // SAFETY: the buffer is borrowed for as long as the scope.
-        unsafe { self.start_send(buffer.readable(), to, tag, &room.mode()) }
+        unsafe { self.start_send(buffer.readable()?, to, tag, &room.mode()) }
     }
 
     /// Starts to receive into `buffer` (`MPI_Irecv`); see [`Communicator::recv`].
@@ -175,7 +175,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Sender>,
         tag: impl Into<Tag>,
     ) -> Result<Request<'scope, 'env>, Error> {
-        let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable());
+        let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable()?);
         let (operation, engine) = (Operation::receive(&buffer, from, tag), self.communicator.engine());
         self.communicator.check_selector(tag).map_err(|error| operation.failed(error))?;
         let request = InFlight::new(engine);
@@ -186,16 +186,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts to receive a message that [`Communicator::mprobe`] took (`MPI_Imrecv`).
+    ///
+    /// # Errors
+    /// Work on the buffer's device could not be waited for. The message is dropped then.
     pub fn imrecv(
         &'scope self,
         message: Message<'_>,
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
-    ) -> Request<'scope, 'env> {
-        let (status, buffer, engine) = (message.status(), buffer.writable(), self.communicator.engine());
+    ) -> Result<Request<'scope, 'env>, Error> {
+        let (status, buffer, engine) = (message.status(), buffer.writable()?, self.communicator.engine());
         let request = InFlight::new(engine);
         // SAFETY: as in `irecv`.
         unsafe { engine.imrecv(message.into_inner(), buffer, &raw const *request) };
-        self.pending(request, Operation::receive(&buffer, status.source.into(), status.tag.into()))
+        Ok(self.pending(request, Operation::receive(&buffer, status.source.into(), status.tag.into())))
     }
 
     /// Waits until one of `requests` is complete and returns its index (`MPI_Waitany`). Returns `None` if the slice is

@@ -39,7 +39,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         memory: &'scope mut (impl RecvBuffer + ?Sized),
     ) -> Result<ScopedRegistration<'scope>, Error> {
-        let buffer = memory.writable();
+        let buffer = memory.writable()?;
         if buffer.layout().is_some() {
             return Err(ErrorKind::BadBuffer("memory is registered as bytes, without a datatype".to_owned()).into());
         }
@@ -81,7 +81,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
         from: Place<'_>,
     ) -> Result<Request<'scope, 'env>, Error> {
-        let into = buffer.writable();
+        let into = buffer.writable()?;
         self.start_one_sided(Operation::one_sided("get", &from, into.len()), |one_sided, request| {
             // SAFETY: the request is new and ends before the scope does; the buffer is borrowed until then.
             unsafe { one_sided.get(into, from, request) }
@@ -111,7 +111,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: Place<'_>,
         signal: Option<Signal<'_>>,
     ) -> Result<Request<'scope, 'env>, Error> {
-        let from = data.readable();
+        let from = data.readable()?;
         self.start_one_sided(Operation::one_sided("put", &to, from.len()), |one_sided, request| {
             // SAFETY: as in `get`; the buffer is only read.
             unsafe { one_sided.put(from, to, signal, request) }

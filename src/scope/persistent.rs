@@ -21,6 +21,8 @@ pub struct Persistent<'scope, 'env: 'scope, B: ?Sized> {
     buffer: std::ptr::NonNull<B>,
     lent: std::marker::PhantomData<&'scope mut B>,
     operation: Operation,
+    /// Waits for work on the buffer's device that the program has queued since the last message.
+    finish: fn(&mut B) -> Result<(), Error>,
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
@@ -34,7 +36,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: Rank,
         tag: i32,
     ) -> Result<Persistent<'scope, 'env, B>, Error> {
-        let raw = buffer.readable();
+        let raw = buffer.readable()?;
         let operation = Operation::send(&raw, to, tag);
         let (communicator, engine) = (self.communicator, self.communicator.engine());
         communicator.check_tag(tag).map_err(|error| operation.failed(error))?;
@@ -43,7 +45,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // access to it only while no operation is under way.
         unsafe { engine.send_init(communicator.raw(), raw_rank(to), tag, raw, &SendMode::Standard, &request) }
             .map_err(|error| operation.failed(error))?;
-        Ok(Persistent::new(self, request, buffer, operation))
+        Ok(Persistent::new(self, request, buffer, operation, |buffer| buffer.readable().map(drop)))
     }
 
     /// Describes a receive into `buffer` without starting it; see [`Communicator::recv`](crate::Communicator::recv).
@@ -56,7 +58,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: impl Into<Sender>,
         tag: impl Into<Tag>,
     ) -> Result<Persistent<'scope, 'env, B>, Error> {
-        let (from, tag, raw) = (from.into(), tag.into(), buffer.writable());
+        let (from, tag, raw) = (from.into(), tag.into(), buffer.writable()?);
         let operation = Operation::receive(&raw, from, tag);
         let (communicator, engine) = (self.communicator, self.communicator.engine());
         communicator.check_selector(tag).map_err(|error| operation.failed(error))?;
@@ -64,7 +66,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: as in `send_init`.
         unsafe { engine.recv_init(communicator.raw(), from.raw(), tag.raw(), raw, &request) }
             .map_err(|error| operation.failed(error))?;
-        Ok(Persistent::new(self, request, buffer, operation))
+        Ok(Persistent::new(self, request, buffer, operation, |buffer| buffer.writable().map(drop)))
     }
 }
 
@@ -74,9 +76,10 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
         request: InFlight<'env>,
         buffer: &'scope mut B,
         operation: Operation,
+        finish: fn(&mut B) -> Result<(), Error>,
     ) -> Self {
         let entry = scope.pending.push(request, operation);
-        Persistent { scope, entry, buffer: buffer.into(), lent: std::marker::PhantomData, operation }
+        Persistent { scope, entry, buffer: buffer.into(), lent: std::marker::PhantomData, operation, finish }
     }
 
     /// Starts the operation.
@@ -84,6 +87,9 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
     /// # Errors
     /// The operation is already under way, or the peer failed. [`wait`](Self::wait) returns later failures.
     pub fn start(&mut self) -> Result<(), Error> {
+        // Only an inactive operation lends the buffer. The engine refuses to start another.
+        let finish = self.finish;
+        self.buffer_mut().map_or(Ok(()), finish)?;
         // SAFETY: nobody else has access to the buffer while the operation is under way.
         let started = unsafe { self.scope.communicator.engine().start(self.request()) };
         started.map_err(|error| self.operation.failed(error))

@@ -52,7 +52,7 @@ verbs() {
     ! objdump -p "$component" | grep -q 'NEEDED.*ibverbs' || { echo "the component needs libibverbs to be loaded"; return 1; }
 }
 
-# Builds a Debian package, and installs and removes it in a temporary root.
+# Builds Debian packages, and installs and removes them in a temporary root.
 deb() {
     command -v dpkg-deb >/dev/null && command -v mpicc >/dev/null ||
         { skip "a Debian package needs dpkg-deb, and its component mpicc"; return 0; }
@@ -60,4 +60,14 @@ deb() {
     binary=$(tests/check/built debug/cableway)
     component=$(tests/check/built debug/deps/libcableway_ompi.so)
     packaging/test "$binary" "$component"
+}
+
+# Builds a Python wheel, and installs, uses and removes it in a virtual environment.
+wheel() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null || { skip "there is no python3 with venv to install a wheel"; return 0; }
+    command -v strip >/dev/null || { skip "there is no strip to make a wheel"; return 0; }
+    local files
+    files=("$(tests/check/built debug/cableway)" "$(tests/check/built debug/deps/libcableway_capi.so)")
+    ! command -v mpicc >/dev/null || files+=("$(tests/check/built debug/deps/libcableway_ompi.so)")
+    packaging/test-wheel "${files[@]}"
 }

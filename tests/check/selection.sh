@@ -27,9 +27,10 @@ packages() {
     [ -z "$(no_bindings)" ] || echo --exclude cableway-btl-openib
 }
 
-# The same packages with verbs, if they can be built.
+# The same packages with cudarc's slices, and with verbs if they can be built.
 everything() {
     packages
+    echo --features cableway/cudarc
     [ -z "$(no_bindings)" ] || return 0
     echo --features cableway/openib
     ! command -v mpicc >/dev/null || echo --features cableway-ompi/openib

@@ -8,6 +8,7 @@ mod device;
 mod device_copy;
 mod device_costs;
 mod device_direct;
+mod device_memory;
 mod device_programs;
 mod device_shapes;
 mod device_shared;
@@ -38,6 +39,7 @@ fn main() -> std::process::ExitCode {
                 collectives::ROLES,
                 device::ROLES,
                 device_copy::ROLES,
+                device_memory::ROLES,
                 device_programs::ROLES,
                 device_shapes::ROLES,
                 failover::ROLES,
@@ -62,6 +64,7 @@ fn main() -> std::process::ExitCode {
         device_copy::TESTS,
         device_costs::TESTS,
         device_direct::TESTS,
+        device_memory::TESTS,
         device_programs::TESTS,
         device_shapes::TESTS,
         device_shared::TESTS,

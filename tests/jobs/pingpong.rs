@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("pingpong::results_name_the_transport", results_name_the_transport),
     ("pingpong::csv_and_plot_are_written", csv_and_plot),
     ("pingpong::data_is_checked_over_every_transport", checked_over_every_transport),
+    ("pingpong::puts_gets_and_active_messages_are_checked", puts_gets_and_active_messages),
     ("pingpong::it_runs_under_mpirun", within_jobs_of_others),
     ("pingpong::wrong_jobs_are_refused", wrong_jobs_are_refused),
     ("pingpong::irregular_blocks_are_copied_between_devices", irregular_blocks_between_devices),
@@ -131,6 +132,32 @@ fn checked_over_every_transport() {
             ["--btl", btl, "--check", "--datatype", "vector:24:100:7", "--sizes", "1..1M", "--iterations", "2"];
         let finished = pingpong(&arguments).assert_success();
         assert!(sizes(&finished.stdout).iter().all(|size| size % (24 * 7) == 0), "{finished:?}");
+    }
+}
+
+fn puts_gets_and_active_messages() {
+    let driver = Driver::find();
+    for (btl, test) in transports().iter().flat_map(|btl| ["put", "get", "am"].map(|test| (btl, test))) {
+        let arguments = ["--btl", btl, "--test", test, "--sizes", "0,1,8K,100K,2M", "--iterations", "4"];
+        let finished = pingpong(&arguments).assert_success();
+        assert_eq!(sizes(&finished.stdout), [0, 1, 8 << 10, 100 << 10, 2 << 20], "{btl} {test}");
+        let title = format!("{test} over {btl}");
+        assert!(finished.stdout.contains(&title) && finished.stdout.contains("Latency (us)"), "{finished:?}");
+        for [src, dst] in [["host", "host"], ["device", "device"], ["host", "device"], ["device", "managed"]] {
+            let mut arguments = arguments.to_vec();
+            arguments.extend(["--src", src, "--dst", dst, "--check"]);
+            let finished = device_pingpong(&driver, &arguments).assert_success();
+            assert!(finished.stdout.contains("Every message is checked"), "{finished:?}");
+            assert_eq!(sizes(&finished.stdout).len(), 5, "{btl} {test} {src} {dst}");
+        }
+    }
+    for (arguments, text) in [
+        (["--test", "put", "--btl", "self"], "the tests put, get and am need two processes"),
+        (["--test", "am", "--datatype", "vector:2:3:2"], "move one run of bytes: leave --datatype out"),
+    ] {
+        let refused = pingpong(&arguments);
+        assert_eq!(refused.code(), 2);
+        assert!(refused.stderr.contains(text), "{refused:?}");
     }
 }
 
@@ -271,13 +298,16 @@ fn stale_device_data_is_found() {
         return skip("a real device is not late on demand");
     }
     arguments.extend(["--set", "default_stream_order=none"]);
-    let mut command = cableway();
-    command.arg("pingpong").args(&arguments).arg(crate::support::libdir_option()).arg(&driver.folder);
-    // Later than any delay of a rank on a busy machine.
-    let finished = finish(command.env("SIM_CUDA_DELAY_US", "5000"));
-    assert_eq!(finished.code(), 1, "{finished:?}");
-    let named = ["check failed at rank", "size 65536", "first wrong byte is byte"];
-    assert!(named.iter().all(|part| finished.stderr.contains(part)), "{finished:?}");
+    for test in ["latency", "put", "get", "am"] {
+        let mut command = cableway();
+        command.args(["pingpong", "--test", test]).args(&arguments);
+        command.arg(crate::support::libdir_option()).arg(&driver.folder);
+        // Later than any delay of a rank on a busy machine.
+        let finished = finish(command.env("SIM_CUDA_DELAY_US", "5000"));
+        assert_eq!(finished.code(), 1, "{test}: {finished:?}");
+        let named = ["check failed at rank", "size 65536", "first wrong byte is byte"];
+        assert!(named.iter().all(|part| finished.stderr.contains(part)), "{test}: {finished:?}");
+    }
 }
 
 fn copy_protocol_is_always_there() {

@@ -11,6 +11,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_library_has_its_name", the_library_has_its_name),
 ];
 
+/// The header, and its parts by themselves.
+const HEADERS: [&str; 3] = ["include/cableway.h", "include/cableway_active.h", "include/cableway_one_sided.h"];
+
 /// Every standard that the header is for, without any other header before it.
 fn the_header_compiles_alone() {
     let in_c = ["-std=c99", "-std=c11", "-std=gnu17"].map(|standard| Language { standard, ..C });
@@ -19,7 +22,9 @@ fn the_header_compiles_alone() {
         let Some(mut compile) = language.compile() else { continue };
         let kind = if language.compiler == "cc" { "c" } else { "c++" };
         compile.args(["-fsyntax-only", "-x", kind]);
-        compile.arg(file("include/cableway.h"));
+        for header in HEADERS {
+            compile.arg(file(header));
+        }
         let output = compile.output().expect("the compiler is there");
         assert!(output.status.success(), "{compile:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -38,7 +43,8 @@ fn said(command: &str, arguments: &[&str]) -> Option<String> {
 
 /// Returns the functions that the header declares: words with the prefix before a parenthesis, outside of comments.
 fn declared() -> BTreeSet<String> {
-    let header = std::fs::read_to_string(file("include/cableway.h")).expect("the header is there");
+    let text = |header| std::fs::read_to_string(file(header)).expect("the header is there");
+    let header = HEADERS.map(text).concat();
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let code = header.lines().filter(|line| !line.starts_with([' ', '/', '#']));
     let calls = code.filter_map(|line| line.split_once('(').map(|(before, _)| before));

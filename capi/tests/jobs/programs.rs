@@ -16,11 +16,16 @@ pub(crate) const TESTS: &[Test] = &[
     ("movement_of_one", || Job::new(1, "tests/programs/movement.c").succeeds()),
     ("movement_on_every_memory", || on_each_memory("tests/programs/movement.c", 4)),
     ("reductions_of_every_type_by_every_operation", || on_each_memory("tests/programs/reductions.c", 3)),
+    ("nonblocking_collectives", || on_each_memory("tests/programs/started.c", 3)),
+    ("one_sided_operations", || on_each_memory_and_transport("tests/programs/one_sided.c", 3)),
+    ("active_messages", || on_each_memory_and_transport("tests/programs/active.c", 3)),
+    ("handlers_in_cpp", || over_each_transport("tests/programs/handlers.cc", 3)),
     ("threads", || over_each_transport("tests/programs/threads.c", 2)),
     ("a_rank_that_dies_or_leaves", a_rank_that_dies_or_leaves),
     ("a_forked_child", || over_each_transport("tests/programs/forked.c", 2)),
     ("owners_in_cpp", owners_in_cpp),
     ("the_example", the_example),
+    ("the_examples_of_put_and_active_messages", the_examples_of_put_and_active_messages),
     ("the_program_of_the_documentation", the_program_of_the_documentation),
 ];
 
@@ -35,6 +40,14 @@ fn on_each_memory(source: &'static str, ranks: u32) {
     const MEMORY: [&[&str]; 4] = [&["host"], &["device"], &["library"], &["mixed"]];
     for arguments in MEMORY {
         Job { arguments, ..Job::new(ranks, source) }.succeeds();
+    }
+}
+
+fn on_each_memory_and_transport(source: &'static str, ranks: u32) {
+    const OVER: [&[(&str, &str)]; 2] = [&[("CABLEWAY_BTL", "sm")], &[("CABLEWAY_BTL", "tcp")]];
+    const MEMORY: [&[&str]; 4] = [&["host"], &["device"], &["library"], &["mixed"]];
+    for (variables, arguments) in OVER.into_iter().flat_map(|variables| MEMORY.map(|memory| (variables, memory))) {
+        Job { arguments, variables, ..Job::new(ranks, source) }.succeeds();
     }
 }
 
@@ -72,6 +85,16 @@ fn the_example() {
     assert!(finished.status.success() && finished.stdout.starts_with("8192 bytes there and back: "), "{finished:#?}");
     let Some(alone) = Job::new(1, "examples/ping.c").run() else { return };
     assert!(!alone.status.success() && alone.stderr.contains("start two processes"), "{alone:#?}");
+}
+
+fn the_examples_of_put_and_active_messages() {
+    let Some(put) = Job::new(3, "examples/one_sided.c").run() else { return };
+    let lines = ["rank 0 got 2 from rank 2", "rank 1 got 0 from rank 0", "rank 2 got 1 from rank 1"];
+    assert!(put.status.success() && lines.iter().all(|line| put.stdout.contains(line)), "{put:#?}");
+    assert!((0..3).all(|ticket| put.stdout.contains(&format!("has ticket {ticket}\n"))), "{put:#?}");
+    let Some(active) = Job::new(3, "examples/active.c").run() else { return };
+    let landed = (0..3).all(|last| active.stdout.contains(&format!("1048576 bytes landed, the last one is {last}\n")));
+    assert!(active.status.success() && landed, "{active:#?}");
 }
 
 /// The page's program is complete, and does what the page says.

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use cableway::{Communicator, Rank, RawBuffer, Request, Scope, World};
 
+use super::active::Active;
 use super::kind::{Devices, MemoryKind};
-use super::memory::Memory;
+use super::memory::{Fault, Memory};
 use super::plan::{Plan, Test};
+use super::remote::Remote;
 use super::shape::Shape;
 use crate::cli::Failure;
 
@@ -16,15 +18,30 @@ const COUNT: i32 = 3;
 
 /// One rank's side of the measurement.
 pub(crate) struct Bench<'a> {
-    on: &'a Communicator,
-    plan: &'a Plan,
-    out: Memory,
-    inbox: Memory,
-    /// The number of messages so far, which identifies checked ones.
-    sent: u64,
-    received: u64,
+    // Ends before the memory.
+    way: Way<'a>,
+    side: Side<'a>,
     /// Whether a size was measured before: processors and devices then run at full speed.
     warm: bool,
+}
+
+/// The messages of this rank, and its memory.
+pub(super) struct Side<'a> {
+    pub(super) on: &'a Communicator,
+    pub(super) plan: &'a Plan,
+    pub(super) out: Memory,
+    pub(super) inbox: Memory,
+    /// The number of messages so far, which identifies checked ones.
+    sent: u64,
+    pub(super) received: u64,
+}
+
+/// How messages reach the other rank.
+enum Way<'a> {
+    Messages,
+    Put(Remote<'a>),
+    Get(Remote<'a>),
+    Active(Active<'a>),
 }
 
 impl<'a> Bench<'a> {
@@ -37,30 +54,35 @@ impl<'a> Bench<'a> {
         shape: Shape,
     ) -> Result<Self, Failure> {
         let mine = world.rank() as usize;
-        let memory = || Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), plan.buffer_bytes());
-        Ok(Bench {
-            on: world.communicator(),
-            plan,
-            out: memory()?,
-            inbox: memory()?,
-            sent: 0,
-            received: 0,
-            warm: false,
-        })
+        let memory = |bytes| Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), bytes);
+        let (out, bytes) = (memory(plan.buffer_bytes())?, plan.buffer_bytes());
+        // Active messages land in memory that their handler owns.
+        let inbox = memory(if plan.test == Test::Am { 0 } else { bytes })?;
+        let way = match plan.test {
+            // SAFETY: the memory is dropped after this. This rank accesses it only when it was told that the peer's access
+            // has ended, and until it lets the peer begin the next one.
+            Test::Put => Way::Put(unsafe { Remote::new(world, &inbox)? }),
+            // SAFETY: as above.
+            Test::Get => Way::Get(unsafe { Remote::new(world, &out)? }),
+            Test::Am => Way::Active(Active::new(world, memory(bytes)?)?),
+            _ => Way::Messages,
+        };
+        let side = Side { on: world.communicator(), plan, out, inbox, sent: 0, received: 0 };
+        Ok(Bench { way, side, warm: false })
     }
 
     /// Measures messages of one size and returns the value in the unit of the test.
     pub(crate) fn run(&mut self, size: u64) -> Result<f64, Failure> {
-        self.on.barrier()?;
-        let (warm_up, iterations) = match self.plan.seconds {
+        self.side.on.barrier()?;
+        let (warm_up, iterations) = match self.side.plan.seconds {
             Some(seconds) => self.calibrate(size, seconds)?,
-            None => (self.plan.warm_up(size), self.plan.iterations(size)),
+            None => (self.side.plan.warm_up(size), self.side.plan.iterations(size)),
         };
         self.timed(size, warm_up)?;
         let took = self.timed(size, iterations)?;
-        self.on.barrier()?;
+        self.side.on.barrier()?;
         self.warm = true;
-        Ok(value(self.plan, self.on.size(), size, took / iterations))
+        Ok(value(self.side.plan, self.side.on.size(), size, took / iterations))
     }
 
     /// Returns the number of iterations before the clock starts, and the number that take `seconds`.
@@ -80,12 +102,12 @@ impl<'a> Bench<'a> {
 
     /// Returns the number that rank 0 passes.
     fn broadcast(&self, mut number: u32) -> Result<u32, Failure> {
-        match (self.on.size(), self.on.rank()) {
+        match (self.side.on.size(), self.side.on.rank()) {
             (1, _) => {}
-            (_, 0) => self.on.send(&number.to_le_bytes(), 1, COUNT)?,
+            (_, 0) => self.side.on.send(&number.to_le_bytes(), 1, COUNT)?,
             _ => {
                 let mut said = [0_u8; 4];
-                self.on.recv(&mut said, 0, COUNT)?;
+                self.side.on.recv(&mut said, 0, COUNT)?;
                 number = u32::from_le_bytes(said);
             }
         }
@@ -94,14 +116,19 @@ impl<'a> Bench<'a> {
 
     fn timed(&mut self, size: u64, count: u32) -> Result<Duration, Failure> {
         let start = Instant::now();
-        if self.plan.check {
-            self.checked(size, count)?
-        } else {
-            self.unchecked(size, count)?
+        let side = &mut self.side;
+        match &mut self.way {
+            Way::Put(remote) => side.put(remote, size, count)?,
+            Way::Get(remote) => side.get(remote, size, count)?,
+            Way::Active(active) => side.post(active, size, count)?,
+            Way::Messages if side.plan.check => side.checked(size, count)?,
+            Way::Messages => side.unchecked(size, count)?,
         }
         Ok(start.elapsed())
     }
+}
 
+impl<'a> Side<'a> {
     /// Uses the same buffers in every iteration, as a program would.
     fn unchecked(&mut self, size: u64, count: u32) -> Result<(), Failure> {
         let (window, exchange) = (self.plan.window(size), self.exchange());
@@ -138,15 +165,15 @@ impl<'a> Bench<'a> {
         let pattern = match self.plan.test {
             _ if self.on.size() == 1 => Pattern::Both,
             Test::Bidirectional => Pattern::Both,
-            Test::Latency if first => Pattern::Ping,
-            Test::Latency => Pattern::Pong,
             Test::Bandwidth | Test::MessageRate if first => Pattern::Source,
             Test::Bandwidth | Test::MessageRate => Pattern::Sink,
+            Test::Latency | Test::Put | Test::Get | Test::Am if first => Pattern::Ping,
+            Test::Latency | Test::Put | Test::Get | Test::Am => Pattern::Pong,
         };
         Exchange { on: self.on, peer, pattern }
     }
 
-    fn fill(&mut self, size: u64, window: u32) -> Result<(), Failure> {
+    pub(super) fn fill(&mut self, size: u64, window: u32) -> Result<(), Failure> {
         for slot in 0..window {
             self.out.fill(slot, size, number(self.on.rank(), self.sent))?;
             self.sent += 1;
@@ -154,24 +181,28 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn poison(&mut self, size: u64, window: u32) -> Result<(), Failure> {
+    pub(super) fn poison(&mut self, size: u64, window: u32) -> Result<(), Failure> {
         for slot in 0..window {
             self.inbox.poison(slot, size)?;
         }
         Ok(())
     }
 
-    fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
+    pub(super) fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
         for slot in 0..window {
             let message = self.received;
             self.received += 1;
             if let Some(fault) = self.inbox.verify(slot, size, number(from, message))? {
-                let rank = self.on.rank();
-                let what = format!("check failed at rank {rank}, size {size}, message {message} from rank {from}");
-                return Err(Failure::failed(1, format!("{what}: {fault}")));
+                return Err(self.failed(from, size, message, fault));
             }
         }
         Ok(())
+    }
+
+    pub(super) fn failed(&self, from: Rank, size: u64, message: u64, fault: Fault) -> Failure {
+        let rank = self.on.rank();
+        let what = format!("check failed at rank {rank}, size {size}, message {message} from rank {from}");
+        Failure::failed(1, format!("{what}: {fault}"))
     }
 }
 
@@ -236,7 +267,7 @@ impl Exchange<'_> {
 }
 
 /// Returns a number that is unique to the message within the job.
-fn number(from: Rank, message: u64) -> u64 {
+pub(super) fn number(from: Rank, message: u64) -> u64 {
     u64::from(from) << 48 | message
 }
 
@@ -279,7 +310,8 @@ fn value(plan: &Plan, ranks: u32, size: u64, iteration: Duration) -> f64 {
     let messages = f64::from(plan.window(size));
     match plan.test {
         // A rank that sends to itself sends one way only.
-        Test::Latency => seconds * 1e6 / f64::from(ranks),
+        Test::Latency | Test::Put | Test::Am => seconds * 1e6 / f64::from(ranks),
+        Test::Get => seconds * 1e6,
         Test::Bandwidth => messages * size as f64 / seconds / 1e6,
         Test::Bidirectional => messages * size as f64 * f64::from(ranks) / seconds / 1e6,
         Test::MessageRate => messages / seconds,

@@ -83,11 +83,16 @@ impl Memory {
         }
     }
 
-    fn address(&self, slot: u32, size: u64) -> *mut u8 {
-        let (base, len) = match &self.storage {
+    /// Returns the address and the length of the allocation.
+    pub(crate) fn whole(&self) -> (*mut u8, usize) {
+        match &self.storage {
             Storage::Host(pages) => (pages.as_ptr().cast::<u8>().cast_mut(), size_of_val(&pages[..])),
             Storage::Device(buffer) => (buffer.as_device_ptr(), buffer.len()),
-        };
+        }
+    }
+
+    fn address(&self, slot: u32, size: u64) -> *mut u8 {
+        let (base, len) = self.whole();
         let range = self.slot(slot, size);
         assert!(range.end <= len, "slot {slot} for {size} bytes ends beyond the buffer of {len}");
         base.wrapping_add(range.start)

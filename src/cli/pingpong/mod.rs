@@ -1,14 +1,18 @@
-//! `cableway pingpong`: times messages between two processes, and verifies them on request.
+//! `cableway pingpong`: times messages, puts, gets and active messages between two processes, and verifies them on
+//! request.
 
+mod active;
 mod kind;
 mod measure;
 mod memory;
 mod pattern;
 mod plan;
 mod plot;
+mod remote;
 mod report;
 mod shape;
 mod sizes;
+mod turns;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -136,8 +140,19 @@ impl Pingpong {
             plot::check_path(file)?;
         }
         let alone = self.btl.as_deref().is_some_and(|btl| btl.split(',').all(|name| name.trim() == "self"));
+        self.refuse(alone)?;
         let joined = job::join(&self.parameters, self.btl.as_deref(), if alone { 1 } else { 2 })?;
         Ok(joined.play(|world| self.run_rank(world)))
+    }
+
+    /// Refuses what the tests without receives cannot do.
+    fn refuse(&self, alone: bool) -> Result<(), Failure> {
+        let what = match (self.test.without_receives(), self.datatype.is_some(), alone) {
+            (true, true, _) => "move one run of bytes: leave --datatype out",
+            (true, _, true) => "need two processes: leave --btl self out",
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(format!("the tests put, get and am {what}")))
     }
 
     fn run_rank(&self, world: &World) -> Result<(), Failure> {

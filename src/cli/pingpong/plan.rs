@@ -12,6 +12,24 @@ pub(crate) enum Test {
     Bidirectional,
     /// Messages per second one way
     MessageRate,
+    /// Half the time that a put with a signal takes there and back
+    Put,
+    /// Time of a get by rank 0 of rank 1's memory
+    Get,
+    /// Half the time that an active message takes there and back, to where its handler has it land
+    Am,
+}
+
+impl Test {
+    /// Returns whether messages of a window are under way at a time.
+    pub(crate) fn has_window(self) -> bool {
+        matches!(self, Test::Bandwidth | Test::Bidirectional | Test::MessageRate)
+    }
+
+    /// Returns whether it measures something else than messages that are received.
+    pub(crate) fn without_receives(self) -> bool {
+        matches!(self, Test::Put | Test::Get | Test::Am)
+    }
 }
 
 pub(crate) struct Plan {
@@ -35,8 +53,8 @@ impl Plan {
     pub(crate) fn iterations(&self, size: u64) -> u32 {
         let (least, most) = match (self.check, self.test) {
             (true, _) => (1, 50),
-            (false, Test::Latency) => (4, 10_000),
-            (false, _) => (2, 1_000),
+            (false, test) if test.has_window() => (2, 1_000),
+            (false, _) => (4, 10_000),
         };
         let affordable = BYTES_PER_SIZE / (size.max(1) * u64::from(self.window(size)));
         self.iterations.unwrap_or_else(|| affordable.clamp(least, most) as u32)
@@ -50,7 +68,7 @@ impl Plan {
     /// Returns the number of messages in flight.
     pub(crate) fn window(&self, size: u64) -> u32 {
         match self.test {
-            Test::Latency => 1,
+            test if !test.has_window() => 1,
             _ if self.check => u64::from(self.window).min((CHECKED_WINDOW_BYTES / size.max(1)).max(1)) as u32,
             _ => self.window,
         }

@@ -34,7 +34,7 @@ pub(crate) struct Header {
 impl Header {
     pub(crate) fn unit(&self) -> &'static str {
         match self.test {
-            Test::Latency => "us",
+            Test::Latency | Test::Put | Test::Get | Test::Am => "us",
             Test::Bandwidth | Test::Bidirectional => "MB/s",
             Test::MessageRate => "messages/s",
         }
@@ -43,7 +43,7 @@ impl Header {
     /// Returns the title of the value's column, as the OSU benchmarks print it.
     pub(crate) fn column(&self) -> &'static str {
         match self.test {
-            Test::Latency => "Latency (us)",
+            Test::Latency | Test::Put | Test::Get | Test::Am => "Latency (us)",
             Test::Bandwidth | Test::Bidirectional => "Bandwidth (MB/s)",
             Test::MessageRate => "Messages/s",
         }
@@ -60,7 +60,7 @@ impl Header {
         if let Some(layout) = &self.layout {
             title += &format!(", {layout}");
         }
-        if self.test != Test::Latency {
+        if self.test.has_window() {
             title += &format!(", window {}", self.window);
         }
         title

@@ -1,0 +1,108 @@
+//! Active messages between two ranks. The handler has them land in memory of the kind that is measured.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cableway::{DeviceMemory, DeviceMemoryMut, Rank, RawBuffer, World};
+use parking_lot::Mutex;
+
+use super::memory::{Fault, Memory};
+use crate::cli::Failure;
+
+const ID: u32 = 0;
+
+/// The memory that messages land in, of which the message under way takes so many bytes.
+struct Inbox {
+    memory: Memory,
+    len: usize,
+}
+
+// SAFETY: one allocation that the value owns. Its driver copies are synchronous calls, and nobody else has its address.
+unsafe impl DeviceMemory for Inbox {
+    type Item = u8;
+
+    fn address(&self) -> *mut c_void {
+        self.memory.whole().0.cast()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+// SAFETY: as above.
+unsafe impl DeviceMemoryMut for Inbox {}
+
+/// What the handler and this rank's loop share.
+struct Shared {
+    /// `None` while a message lands.
+    inbox: Mutex<Option<Inbox>>,
+    failure: Mutex<Option<cableway::Error>>,
+    landed: AtomicU64,
+}
+
+/// This rank's side: its handler, and the messages that it waits for.
+pub(crate) struct Active<'a> {
+    world: &'a World,
+    shared: Arc<Shared>,
+    awaited: u64,
+}
+
+impl<'a> Active<'a> {
+    /// Registers the handler.
+    pub(crate) fn new(world: &'a World, memory: Memory) -> Result<Self, Failure> {
+        let (inbox, landed) = (Mutex::new(Some(Inbox { memory, len: 0 })), AtomicU64::new(0));
+        let shared = Arc::new(Shared { inbox, failure: Mutex::new(None), landed });
+        let handled = shared.clone();
+        world.am_handler(ID, move |message| {
+            // Each rank waits for the other's message before it posts the next one.
+            let Some(mut inbox) = handled.inbox.lock().take() else { return };
+            inbox.len = inbox.memory.whole().1.min(usize::try_from(message.len()).unwrap_or(usize::MAX));
+            let shared = handled.clone();
+            message.receive(inbox, move |inbox, result| {
+                *shared.inbox.lock() = Some(inbox);
+                *shared.failure.lock() = result.err();
+                shared.landed.fetch_add(1, Ordering::Release);
+            });
+        })?;
+        Ok(Active { world, shared, awaited: 0 })
+    }
+
+    /// Posts a message, and waits for the peer's.
+    pub(crate) fn ping(&mut self, message: &RawBuffer<'_>, peer: Rank) -> Result<(), Failure> {
+        self.world.communicator().scope(|scope| {
+            let posted = scope.post_am(message, peer, ID, &[])?;
+            self.pong()?;
+            posted.wait()?;
+            Ok(())
+        })
+    }
+
+    /// Waits until a message of the peer has landed.
+    pub(crate) fn pong(&mut self) -> Result<(), Failure> {
+        self.awaited += 1;
+        self.world.progress_until(|| self.shared.landed.load(Ordering::Acquire) >= self.awaited);
+        self.shared.failure.lock().take().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Posts a message.
+    pub(crate) fn post(&self, message: &RawBuffer<'_>, peer: Rank) -> Result<(), Failure> {
+        self.world.communicator().scope(|scope| scope.post_am(message, peer, ID, &[])?.wait())?;
+        Ok(())
+    }
+
+    /// Compares the last message with the one that is expected.
+    pub(crate) fn verify(&self, size: u64, number: u64) -> Result<Option<Fault>, Failure> {
+        match &mut *self.shared.inbox.lock() {
+            Some(inbox) => inbox.memory.verify(0, size, number),
+            None => Err(Failure::failed(1, "a message arrived that was not its turn")),
+        }
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.world.remove_am_handler(ID);
+    }
+}

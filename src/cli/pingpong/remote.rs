@@ -1,0 +1,89 @@
+//! Puts and gets between two ranks, each with registered memory.
+
+use cableway::{Communicator, Rank, RawBuffer, RawMemory, Registration, RemoteKey, Signal, SignalUpdate, World};
+
+use super::memory::Memory;
+use crate::cli::Failure;
+
+const READY: i32 = 4;
+const DONE: i32 = 5;
+
+/// This rank's registered memory, and the keys of the peer's.
+pub(crate) struct Remote<'a> {
+    on: &'a Communicator,
+    peer: Rank,
+    /// Ends before the memory is freed.
+    _memory: Registration<RawMemory>,
+    signal: Registration<Vec<u64>>,
+    peers_memory: RemoteKey,
+    peers_signal: RemoteKey,
+    /// The number of puts to this rank so far.
+    arrived: u64,
+    /// The number of puts to the peer so far.
+    sent: u64,
+}
+
+impl<'a> Remote<'a> {
+    /// Registers memory, and exchanges keys. Both ranks call it.
+    ///
+    /// # Safety
+    /// The memory lives longer than the value, and is accessed only where the peer does not access it.
+    pub(crate) unsafe fn new(world: &'a World, memory: &Memory) -> Result<Self, Failure> {
+        let on = world.communicator();
+        let (address, len) = memory.whole();
+        // SAFETY: the caller's promise.
+        let memory = world.register(unsafe { RawMemory::new(address.cast(), len as u64) })?;
+        let signal = world.register(vec![0_u64])?;
+        let mut keys = [RemoteKey::default(); 4];
+        on.allgather(&[*memory.key(), *signal.key()], &mut keys)?;
+        let peer = 1 - on.rank();
+        let [peers_memory, peers_signal] = [0, 1].map(|at| keys[2 * peer as usize + at]);
+        Ok(Remote { on, peer, _memory: memory, signal, peers_memory, peers_signal, arrived: 0, sent: 0 })
+    }
+
+    /// Puts a message, and waits for the peer's.
+    pub(crate) fn ping(&mut self, message: &RawBuffer<'_>) -> Result<(), Failure> {
+        self.sent += 1;
+        let (to, word) = (self.peers_memory, self.peers_signal);
+        let signal = Signal { at: word.at(0), update: SignalUpdate::Set(self.sent) };
+        self.on.scope(|scope| {
+            let put = scope.put_signal(message, to.at(0), signal)?;
+            self.pong()?;
+            put.wait()?;
+            Ok(())
+        })
+    }
+
+    /// Waits for a message of the peer.
+    pub(crate) fn pong(&mut self) -> Result<(), Failure> {
+        self.arrived += 1;
+        self.signal.wait_until(0, self.peer, |word| word >= self.arrived)?;
+        Ok(())
+    }
+
+    /// Puts a message.
+    pub(crate) fn put(&mut self, message: &RawBuffer<'_>) -> Result<(), Failure> {
+        self.sent += 1;
+        let signal = Signal { at: self.peers_signal.at(0), update: SignalUpdate::Set(self.sent) };
+        Ok(self.on.put_signal(message, self.peers_memory.at(0), signal)?)
+    }
+
+    /// Gets the peer's message.
+    pub(crate) fn get(&self, buffer: &mut RawBuffer<'_>) -> Result<(), Failure> {
+        Ok(self.on.get(buffer, self.peers_memory.at(0))?)
+    }
+
+    /// Tells the peer that its gets may begin, and waits until they have ended.
+    pub(crate) fn serve(&self) -> Result<(), Failure> {
+        self.on.send(&[0_u8], self.peer, READY)?;
+        self.on.recv(&mut [0_u8], self.peer, DONE)?;
+        Ok(())
+    }
+
+    /// Waits until the peer's memory may be read, and calls `gets`.
+    pub(crate) fn while_served(&self, gets: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        self.on.recv(&mut [0_u8], self.peer, READY)?;
+        gets()?;
+        Ok(self.on.send(&[0_u8], self.peer, DONE)?)
+    }
+}
