@@ -33,7 +33,7 @@ pub use crate::core::Config;
 pub use am::{ActiveMessages, Arrival, Counts as ActiveCounts, HEADER_LIMIT, INLINE_LIMIT, Poster};
 pub use buffer::Buffer;
 pub use error::{Abort, Error};
-pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, Window};
+pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, Then as WindowThen, Window};
 pub use protocol::{Explained, Form, Side, explain};
 pub use refusal::Refusal;
 pub use rma::{AtomicOperation, OneSided, Place, Registered, RemoteKey, Signal, SignalUpdate, Width};

@@ -132,7 +132,7 @@ fn puts_and_gets_move_every_byte_and_no_other() {
             for len in [0_usize, 1, 8, 8116, 8193, 300_000] {
                 let room = len + 64;
                 let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, kind, &vec![0xee; room])).collect();
-                let windows = Windows::new(&devices, link.clone(), &mut memory, room as u64, &[1, 4]);
+                let windows = Windows::new(&devices, link, &mut memory, room as u64, &[1, 4]);
                 let data = pattern(len, 3);
                 let mut from = Memory::new(&devices, local, &data);
                 let buffer = Buffer::bytes(from.address(), len as u64);
@@ -164,7 +164,7 @@ fn elements_with_gaps_are_placed_at_the_target() {
             let layout = pairs(blocks);
             let room = 8 + count * layout.extent() as usize;
             let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, kind, &vec![0xee; room])).collect();
-            let windows = Windows::new(&devices, links()[2].clone(), &mut memory, room as u64, &[1, 1]);
+            let windows = Windows::new(&devices, links()[2], &mut memory, room as u64, &[1, 1]);
             let data = pattern(2 * blocks * count, 9);
             let reach = Buffer::typed(std::ptr::null(), count as u64, &layout);
             windows.put(0, bytes(&data), 1, 1, reach).unwrap();
@@ -194,7 +194,7 @@ fn accumulates_are_made_in_the_order_of_the_calls() {
     const WORDS: usize = 50_000;
     for kind in KINDS {
         let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, kind, &words(0..WORDS as u32))).collect();
-        let windows = Windows::new(&devices, links()[1].clone(), &mut memory, 4 * WORDS as u64, &[4, 4]);
+        let windows = Windows::new(&devices, links()[1], &mut memory, 4 * WORDS as u64, &[4, 4]);
         let (large, small, replaced) = (words((0..WORDS as u32).map(|i| 7 * i)), words([1000]), words([77]));
         let (mut fetched, mut last) = (vec![0; 4 * WORDS], vec![0; 4]);
         let window = &windows.windows[0];
@@ -233,7 +233,7 @@ fn an_element_is_swapped_if_it_compares_equal() {
     let devices = devices();
     for (kind, local) in KINDS.into_iter().flat_map(|kind| KINDS.map(|local| (kind, local))) {
         let mut memory = vec![Memory::new(&devices, kind, &words([5, 6, 7]))];
-        let windows = Windows::new(&devices, links()[0].clone(), &mut memory, 12, &[4]);
+        let windows = Windows::new(&devices, links()[0], &mut memory, 12, &[4]);
         let swap = |expected: u32, new: u32| {
             let [mut expected, mut new, mut result] =
                 [expected, new, 0].map(|word| Memory::new(&devices, local, &words([word])));
@@ -258,7 +258,7 @@ fn an_element_is_swapped_if_it_compares_equal() {
 fn what_a_window_does_not_hold_is_refused_and_changes_nothing() {
     let devices = devices();
     let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, KINDS[1], &[0xee; 64])).collect();
-    let windows = Windows::new(&devices, links()[2].clone(), &mut memory, 64, &[4, 4]);
+    let windows = Windows::new(&devices, links()[2], &mut memory, 64, &[4, 4]);
     let refused = |result: Result<(), Error>, expected: Refusal| match result {
         Err(Error::RefusedByWindow { rank: 1, refusal, .. }) => assert_eq!(refusal, expected),
         other => panic!("{other:?}"),
@@ -293,7 +293,7 @@ fn what_a_window_does_not_hold_is_refused_and_changes_nothing() {
 fn calls_out_of_order_are_errors() {
     let devices = devices();
     let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, None, &[0; 64])).collect();
-    let windows = Windows::new(&devices, links()[0].clone(), &mut memory, 64, &[1, 1]);
+    let windows = Windows::new(&devices, links()[0], &mut memory, 64, &[1, 1]);
     let data = [7; 8];
     let put = Access { target: 1, displacement: 0, reach: run(8), change: Change::Put(bytes(&data)) };
     let window = &windows.windows[0];
@@ -316,7 +316,7 @@ fn calls_out_of_order_are_errors() {
 fn posts_and_fences_open_epochs() {
     let devices = devices();
     let mut memory: Vec<_> = (0..3).map(|_| Memory::new(&devices, KINDS[1], &[0; 64])).collect();
-    let windows = Windows::new(&devices, links()[2].clone(), &mut memory, 64, &[1, 1, 1]);
+    let windows = Windows::new(&devices, links()[2], &mut memory, 64, &[1, 1, 1]);
     let data = pattern(32, 5);
     let put = |by: usize, target, displacement| {
         let change = Change::Put(bytes(&data));
@@ -355,7 +355,7 @@ fn memory_is_attached_and_detached() {
     let devices = devices();
     let mut memory = Memory::new(&devices, KINDS[1], &[0xee; 64]);
     let address = memory.address();
-    let windows = Windows::exposing(&devices, links()[1].clone(), vec![Exposed::Attached; 2]);
+    let windows = Windows::exposing(&devices, links()[1], vec![Exposed::Attached; 2]);
     let data = pattern(16, 5);
     let put = |offset: i64| windows.put(0, bytes(&data), 1, address.addr() as i64 + offset, run(16));
     let is_refused = |result| matches!(result, Err(Error::RefusedByWindow { refusal: Refusal::OutOfRange, .. }));
@@ -375,7 +375,7 @@ fn memory_is_attached_and_detached() {
 fn functions_are_called_once_with_the_result() {
     let devices = devices();
     let mut memory = vec![Memory::new(&devices, None, &[0; 64])];
-    let windows = Windows::new(&devices, links()[0].clone(), &mut memory, 64, &[1]);
+    let windows = Windows::new(&devices, links()[0], &mut memory, 64, &[1]);
     let window = &windows.windows[0];
     let [good, bad] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     window.lock(0, false).unwrap();

@@ -42,6 +42,7 @@ use crate::wire::Malformed;
 use accumulates::WIDEST;
 use epochs::Epochs;
 use exposure::Exposure;
+pub use origin::Then;
 use origin::{Data, Operation, Origin};
 use sync::Sync;
 use target::Target;
@@ -144,11 +145,7 @@ impl Window {
     /// # Errors
     /// No epoch reaches the target, the buffers hold different amounts of data, or the target is gone. Nothing was
     /// started, and `then` is dropped.
-    pub unsafe fn start(
-        &self,
-        access: &Access<'_>,
-        then: Option<Box<dyn FnOnce(Result<(), Error>) + Send>>,
-    ) -> Result<(), Error> {
+    pub unsafe fn start(&self, access: &Access<'_>, then: Option<Then>) -> Result<(), Error> {
         self.engine.core().check_open()?;
         self.epochs.lock().access(access.target)?;
         let size = self.communicator.group().len();

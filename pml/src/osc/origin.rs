@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::refusal::Refusal;
 use crate::wire::Malformed;
 
-/// A function to call once an operation is complete.
-pub(super) type Then = Box<dyn FnOnce(Result<(), Error>) + Send>;
+/// A function that gets an operation's error once the operation is complete.
+pub type Then = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// An operation that is about to start.
 pub(super) struct Operation<'a> {

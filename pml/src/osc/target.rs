@@ -92,12 +92,12 @@ impl Target {
         let expected = match accumulate.data_len(&*self.host) {
             Ok(expected) if expected == arrival.len() => expected,
             Ok(_) => return Err(Malformed::OneSided("the data of an accumulate has another length than its target")),
-            Err(refusal) => return refuse(&reply, refusal),
+            Err(refusal) => return refuse(reply, refusal),
         };
         let memory = usize::try_from(expected).map_err(|_| Refusal::NoMemory).and_then(allocate);
         let mut data = match memory {
             Ok(data) => data,
-            Err(refusal) => return refuse(&reply, refusal),
+            Err(refusal) => return refuse(reply, refusal),
         };
         let origin = arrival.source();
         let place = self.queues.lock().add(origin, accumulate);

@@ -1,0 +1,36 @@
+//! Windows in device memory, on the simulated driver or on the one that `CABLEWAY_CUDA_LIBDIR` names.
+
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+/// Only a hang takes so long.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn run(ranks: u32, name: &str, options: &[&str]) -> support::Finished {
+    let mut command: Command = support::mpirun(ranks);
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).args(options).arg(support::program(name));
+    let run = support::finish_within(&mut command, LIMIT).assert_success();
+    assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+    run
+}
+
+/// Checks that no case was left out.
+fn assert_checked(run: &support::Finished, at_least: u64) {
+    let line = run.stdout.lines().find_map(|line| line.strip_prefix("checks: "));
+    let checks: u64 = line.and_then(|line| line.parse().ok()).unwrap_or(0);
+    assert!(checks >= at_least, "{checks} checks, not {at_least}:\n{}", run.stdout);
+}
+
+#[test]
+fn windows_in_device_memory_work_in_every_epoch() {
+    for ranks in 1..=4 {
+        assert_checked(&run(ranks, "exposed", &[]), 340 * u64::from(ranks));
+    }
+}
+
+#[test]
+fn windows_in_device_memory_work_over_sockets() {
+    assert_checked(&run(3, "exposed", &["--mca", "pml_cableway_btl", "self,tcp"]), 3 * 340);
+}
