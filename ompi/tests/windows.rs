@@ -34,3 +34,22 @@ fn windows_in_device_memory_work_in_every_epoch() {
 fn windows_in_device_memory_work_over_sockets() {
     assert_checked(&run(3, "exposed", &["--mca", "pml_cableway_btl", "self,tcp"]), 3 * 340);
 }
+
+#[test]
+fn accumulates_make_every_operation_on_every_type() {
+    for ranks in 1..=3 {
+        // Four kinds of memory, and two checks of each of 280 combinations of operation and type.
+        assert_checked(&run(ranks, "exposed_accumulates", &[]), 4 * (2 * 280 + 1) * u64::from(ranks));
+    }
+}
+
+#[test]
+fn what_is_out_of_range_or_order_is_refused() {
+    for ranks in 1..=2 {
+        let refused = run(ranks, "exposed_errors", &[]);
+        assert_checked(&refused, 8 * u64::from(ranks));
+        for said in ["of its window: the bytes are outside", "the epoch of the window does not allow the call"] {
+            assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+        }
+    }
+}
