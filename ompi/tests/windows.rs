@@ -53,3 +53,10 @@ fn what_is_out_of_range_or_order_is_refused() {
         }
     }
 }
+
+#[test]
+fn threads_use_windows_in_device_memory_at_once() {
+    for ranks in 2..=3 {
+        assert_checked(&run(ranks, "exposed_threads", &[]), 80 * u64::from(ranks));
+    }
+}

@@ -6,123 +6,12 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cableway_btl::Flags;
-use cableway_common_cuda::{BufferKind, Devices};
-use cableway_datatype::{Datatype, Layout, Predefined};
-use cableway_pml::{Access, Buffer, Change, Combine, Engine, Error, Exposed, Refusal, Window, WindowHost};
+use cableway_pml::{Access, Buffer, Change, Combine, Error, Exposed, Refusal};
 use test_nodes::devices;
 
 use common::memory::Memory;
-use common::{Link, Ranks, bytes, pattern, space};
-
-const KINDS: [Option<BufferKind>; 3] = [None, Some(BufferKind::Device), Some(BufferKind::Pool)];
-
-/// The numbers of a sum of 32-bit integers.
-const SUM: Combine = Combine::Reduce { operation: 5, element: 4 };
-
-/// Lets all ranks make progress.
-struct Together(Vec<Arc<Engine>>);
-
-impl WindowHost for Together {
-    fn wait_until(&self, _engine: &Engine, done: &mut dyn FnMut() -> bool) {
-        for _ in 0..2_000_000 {
-            if done() {
-                return;
-            }
-            for engine in &self.0 {
-                engine.progress();
-            }
-        }
-        panic!("a window hangs: {:?}", self.0[0].counters());
-    }
-
-    fn element_size(&self, operation: u32, element: u32) -> Option<usize> {
-        (operation == 5 && element == 4).then_some(4)
-    }
-
-    unsafe fn reduce(&self, _operation: u32, _element: u32, into: *mut u8, from: *const u8, count: usize) -> bool {
-        for at in 0..count {
-            // SAFETY: the caller's promise.
-            unsafe {
-                let (into, from) = (into.cast::<u32>().add(at), from.cast::<u32>().add(at));
-                into.write_unaligned(into.read_unaligned().wrapping_add(from.read_unaligned()));
-            }
-        }
-        true
-    }
-}
-
-/// Ranks with a window each. Drops these before the memory.
-struct Windows {
-    windows: Vec<Window>,
-    ranks: Ranks,
-}
-
-impl Windows {
-    /// Rank `r` exposes `memory[r]`, in units of `units[r]` bytes.
-    fn new(devices: &Devices, link: Link, memory: &mut [Memory], len: u64, units: &[u32]) -> Self {
-        let exposed = memory.iter_mut().zip(units);
-        let exposed = exposed.map(|(memory, &unit)| Exposed::Memory { address: memory.address(), len, unit }).collect();
-        Self::exposing(devices, link, exposed)
-    }
-
-    fn exposing(devices: &Devices, link: Link, exposed: Vec<Exposed>) -> Self {
-        let ranks = Ranks::on(devices, exposed.len() as u32, &[link], &[("device_chunk_size", "64K")], false);
-        let host = Arc::new(Together(ranks.engines.clone()));
-        let window = |(rank, exposed): (usize, Exposed)| {
-            // SAFETY: the tests keep the memory longer, and read it between operations only.
-            unsafe { Window::new(&ranks.engines[rank], ranks.world[rank].clone(), exposed, host.clone()) }.unwrap()
-        };
-        let windows = exposed.into_iter().enumerate().map(window).collect();
-        Windows { windows, ranks }
-    }
-
-    /// Makes an access in a lock, and returns the error of the access or of the unlock.
-    fn access(&self, by: usize, access: &Access<'_>) -> Result<(), Error> {
-        let window = &self.windows[by];
-        window.lock(access.target, false).unwrap();
-        // SAFETY: the unlock completes the access, and the buffers live longer.
-        let started = unsafe { window.start(access, None) };
-        let unlocked = window.unlock(access.target);
-        started.and(unlocked)
-    }
-
-    fn put(&self, by: usize, from: Buffer<'_>, target: u32, displacement: i64, reach: Buffer<'_>) -> Result<(), Error> {
-        self.access(by, &Access { target, displacement, reach, change: Change::Put(from) })
-    }
-
-    fn get(&self, by: usize, into: Buffer<'_>, target: u32, displacement: i64, reach: Buffer<'_>) -> Result<(), Error> {
-        self.access(by, &Access { target, displacement, reach, change: Change::Get(into) })
-    }
-}
-
-impl Drop for Windows {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.ranks.settle();
-            for window in &self.windows {
-                window.finish().unwrap();
-                window.close();
-            }
-        }
-    }
-}
-
-/// `len` bytes from the displacement.
-fn run(len: usize) -> Buffer<'static> {
-    Buffer::bytes(std::ptr::null(), len as u64)
-}
-
-/// Pairs of bytes with gaps of one, from offset 2.
-fn pairs(blocks: usize) -> Layout {
-    let offsets: Vec<i64> = (0..blocks as i64).map(|block| 2 + 3 * block).collect();
-    Datatype::hindexed_block(2, &offsets, &Predefined::Byte.datatype()).unwrap().commit()
-}
-
-fn links() -> [Link; 3] {
-    let all = Flags::GET | Flags::PUT | Flags::DEVICE_GET | Flags::DEVICE_PUT;
-    [Flags::empty(), Flags::GET, all].map(|flags| Link::new("net", flags).with(|link| link.asynchronous = true))
-}
+use common::windows::{KINDS, SUM, Windows, links, pairs, run};
+use common::{bytes, pattern, space};
 
 #[test]
 fn puts_and_gets_move_every_byte_and_no_other() {
@@ -252,64 +141,6 @@ fn an_element_is_swapped_if_it_compares_equal() {
         drop(windows);
         assert_eq!(memory[0].read(12), words([5, 10, 7]), "{kind:?} and {local:?}");
     }
-}
-
-#[test]
-fn what_a_window_does_not_hold_is_refused_and_changes_nothing() {
-    let devices = devices();
-    let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, KINDS[1], &[0xee; 64])).collect();
-    let windows = Windows::new(&devices, links()[2], &mut memory, 64, &[4, 4]);
-    let refused = |result: Result<(), Error>, expected: Refusal| match result {
-        Err(Error::RefusedByWindow { rank: 1, refusal, .. }) => assert_eq!(refusal, expected),
-        other => panic!("{other:?}"),
-    };
-    let (data, layout) = (pattern(64, 1), pairs(30));
-    for (displacement, len) in [(0, 65), (16, 1), (-1, 4), (i64::MAX, 8), (i64::MIN, 8)] {
-        let data = pattern(len, 1);
-        refused(windows.put(0, bytes(&data), 1, displacement, run(len)), Refusal::OutOfRange);
-        let mut room = vec![0x11; len];
-        refused(windows.get(0, space(&mut room), 1, displacement, run(len)), Refusal::OutOfRange);
-        assert!(room.iter().all(|&byte| byte == 0x11));
-        let change = Change::Accumulate(bytes(&data), Combine::Replace);
-        refused(windows.access(0, &Access { target: 1, displacement, reach: run(len), change }), Refusal::OutOfRange);
-    }
-    refused(windows.put(0, bytes(&data[..60]), 1, 0, Buffer::typed(std::ptr::null(), 1, &layout)), Refusal::OutOfRange);
-    let unknown = Combine::Reduce { operation: 9, element: 9 };
-    for (combine, len) in [(unknown, 8), (SUM, 7)] {
-        let change = Change::Accumulate(bytes(&data[..len]), combine);
-        refused(windows.access(0, &Access { target: 1, displacement: 0, reach: run(len), change }), Refusal::Reduction);
-    }
-    // Nothing leaves.
-    assert!(matches!(windows.put(0, bytes(&data), 1, 0, run(63)), Err(Error::UnequalBuffers { .. })));
-    // An error is reported once, and the window stays usable.
-    windows.put(0, bytes(&data[..8]), 1, 2, run(8)).unwrap();
-    drop(windows);
-    let content = memory[1].read(64);
-    assert_eq!(content[8..16], data[..8]);
-    assert!(content[..8].iter().chain(&content[16..]).all(|&byte| byte == 0xee));
-}
-
-#[test]
-fn calls_out_of_order_are_errors() {
-    let devices = devices();
-    let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, None, &[0; 64])).collect();
-    let windows = Windows::new(&devices, links()[0], &mut memory, 64, &[1, 1]);
-    let data = [7; 8];
-    let put = Access { target: 1, displacement: 0, reach: run(8), change: Change::Put(bytes(&data)) };
-    let window = &windows.windows[0];
-    // SAFETY: none of them starts.
-    let start = || unsafe { window.start(&put, None) };
-    let out = |result: Result<(), Error>| assert!(matches!(result, Err(Error::OutOfEpoch { .. })), "{result:?}");
-    out(start());
-    out(window.unlock(1));
-    out(window.end());
-    out(window.wait());
-    window.lock(0, true).unwrap();
-    out(start());
-    out(window.lock(0, true));
-    out(window.fence(true));
-    window.unlock(0).unwrap();
-    out(start());
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! - `target`: serves asks. `accumulates`: their order, and what they do to the memory.
 //! - `origin`: operations under way, and their completion.
 //! - `epochs`, `sync`, `locks`: synchronization, pure state. `synchronize`: the calls.
+//! - `host`: what the host of the engine does.
 //!
 //! # Order
 //! Accumulates of one origin on one target are made in the order of the calls. Other operations are independent of each
@@ -31,6 +32,7 @@ use parking_lot::Mutex;
 
 pub use exposure::Exposed;
 pub use host::Host;
+pub use origin::Then;
 pub use wire::Combine;
 
 use crate::am::{ActiveMessages, Arrival};
@@ -42,7 +44,6 @@ use crate::wire::Malformed;
 use accumulates::WIDEST;
 use epochs::Epochs;
 use exposure::Exposure;
-pub use origin::Then;
 use origin::{Data, Operation, Origin};
 use sync::Sync;
 use target::Target;
