@@ -136,6 +136,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["tag"],
             &["am"],
             &["rma"],
+            &["osc"],
             &["lib.rs", "fuzzing.rs"],
         ],
     ),

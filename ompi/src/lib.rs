@@ -20,3 +20,4 @@ mod state;
 mod symbol;
 mod transports;
 mod waiting;
+mod windows;

@@ -49,7 +49,12 @@ const SERVED_BY: &[(&str, &str)] = &[
     ("pml", "messages, straight from and to device memory"),
     ("coll", "on the devices, once the ranks [have agreed](#collectives)"),
     ("local", "on the device"),
-    ("osc", "through host copies of this process's buffers"),
+    (
+        "osc",
+        "directly where the [window is in device memory](#windows-in-device-memory), else through host copies of this \
+         process's buffers",
+    ),
+    ("window", "may be [in device memory](#windows-in-device-memory)"),
     ("accelerator", "by Open MPI itself, through host copies piece by piece"),
     ("intercept", "through host copies, by [intercepted calls](#intercepted-calls)"),
     ("error", "refused with an error that says why"),

@@ -124,6 +124,50 @@ pub enum Error {
         /// The owner's reason.
         refusal: Refusal,
     },
+    /// A process refused an operation on its window.
+    #[error("rank {rank} refused an operation on {len} bytes at displacement {displacement} of its window: {refusal}")]
+    RefusedByWindow {
+        /// The rank of the target in the window.
+        rank: u32,
+        /// The displacement in the target's units.
+        displacement: i64,
+        /// The length of the data in bytes.
+        len: u64,
+        /// The target's reason.
+        refusal: Refusal,
+    },
+    /// The buffers of an operation on a window hold different amounts of data.
+    #[error("the buffers of an operation on a window hold {origin} and {target} bytes: describe equal amounts")]
+    UnequalBuffers {
+        /// The bytes of the origin's or result's buffer.
+        origin: u64,
+        /// The bytes in the target's window.
+        target: u64,
+    },
+    /// A call is not allowed in the present epoch of a window.
+    #[error("the epoch of the window does not allow the call: {advice}")]
+    OutOfEpoch {
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A datatype has too many blocks for an operation on a window.
+    #[error("an element of {blocks} blocks exceeds the limit of {limit} for windows: use several operations")]
+    TooManyBlocks {
+        /// The blocks of an element.
+        blocks: u64,
+        /// The limit.
+        limit: usize,
+    },
+    /// The memory cannot be attached to a window, or was not.
+    #[error("cannot attach or detach {len} bytes at {address:#x}: {reason}")]
+    BadAttachment {
+        /// The address.
+        address: usize,
+        /// The length in bytes; 0 for a detachment.
+        len: u64,
+        /// Why not.
+        reason: &'static str,
+    },
     /// The owner of registered memory answered a get with data of another length.
     #[error("peer {peer} answered a get of {expected} bytes with {sent} bytes")]
     BadAnswer {

@@ -48,6 +48,11 @@ pub fn one_sided(bytes: &[u8]) {
     crate::rma::recode(bytes);
 }
 
+/// Parses what a peer asks of a window, answers or notes, and writes it again.
+pub fn window(bytes: &[u8]) {
+    crate::osc::recode(bytes);
+}
+
 /// Parses an active message, and writes it again.
 pub fn active_message(bytes: &[u8]) {
     crate::am::recode(bytes);

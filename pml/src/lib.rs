@@ -13,6 +13,7 @@
 //! - `tag`: matching, communicators, requests, and the calls of [`Engine`].
 //! - `am`: active messages.
 //! - `rma`: one-sided operations, which are active messages.
+//! - `osc`: windows, which are active messages, too.
 
 mod am;
 mod buffer;
@@ -20,6 +21,7 @@ mod core;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod osc;
 mod protocol;
 mod refusal;
 mod rma;
@@ -31,6 +33,7 @@ pub use crate::core::Config;
 pub use am::{ActiveMessages, Arrival, Counts as ActiveCounts, HEADER_LIMIT, INLINE_LIMIT, Poster};
 pub use buffer::Buffer;
 pub use error::{Abort, Error};
+pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, Then as WindowThen, Window};
 pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;
 pub use rma::{AtomicOperation, OneSided, Place, Registered, RemoteKey, Signal, SignalUpdate, Width};

@@ -1,4 +1,4 @@
-//! Why a process refuses an access to its registered memory.
+//! Why a process refuses an access to its registered memory or its window.
 
 /// The reason that the owner of registered memory gives when it refuses an access. The owner has written nothing then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,10 @@ pub enum Refusal {
     Device,
     /// The data did not arrive whole. Part of it may have been written.
     Incomplete,
+    /// The owner of a window knows no such reduction, or the data is not whole elements.
+    Reduction,
+    /// The memory for the data of an accumulate could not be allocated.
+    NoMemory,
     /// A reason unknown to this version.
     Other(u32),
 }
@@ -29,6 +33,8 @@ impl Refusal {
             Refusal::Misaligned => 4,
             Refusal::Device => 5,
             Refusal::Incomplete => 6,
+            Refusal::Reduction => 7,
+            Refusal::NoMemory => 8,
             Refusal::Other(code) => code,
         }
     }
@@ -43,6 +49,8 @@ impl Refusal {
             4 => Refusal::Misaligned,
             5 => Refusal::Device,
             6 => Refusal::Incomplete,
+            7 => Refusal::Reduction,
+            8 => Refusal::NoMemory,
             other => Refusal::Other(other),
         })
     }
@@ -64,6 +72,10 @@ impl std::fmt::Display for Refusal {
             Refusal::Misaligned => f.write_str("the word's address is not a multiple of its size"),
             Refusal::Device => f.write_str("its device driver cannot access the memory"),
             Refusal::Incomplete => f.write_str("the data did not arrive whole"),
+            Refusal::Reduction => {
+                f.write_str("it cannot combine such elements; use an operation and type that MPI allows")
+            }
+            Refusal::NoMemory => f.write_str("no memory is left for the data; use smaller operations"),
             Refusal::Other(code) => write!(f, "unknown reason {code}"),
         }
     }

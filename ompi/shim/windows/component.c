@@ -1,10 +1,11 @@
 /* The osc component mca_osc_cableway. */
 #include "windows.h"
 
+#include "../exposed/exposed.h"
+
 #include "ompi/mca/coll/coll.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 extern unsigned char mca_osc_cableway_component[];
@@ -54,37 +55,37 @@ static ompi_osc_base_component_t *best_other_component(ompi_win_t *win, void **b
     return best;
 }
 
-/* Fails in all processes if any of them passes device memory. Otherwise the others would wait for the failed
- * process. */
-static int refuse_device_memory(void **base, size_t size, int flavor, ompi_communicator_t *communicator)
+/* Sets *ours if a process has device memory in the window, or may attach some. All processes get the same answer. */
+static int agree(void **base, size_t size, int flavor, ompi_communicator_t *communicator, bool *ours)
 {
-    int here, anywhere = 0, rc;
-    if (MPI_WIN_FLAVOR_CREATE != flavor) {
+    int here = 0, anywhere = 0, rc;
+    if (MPI_WIN_FLAVOR_CREATE == flavor) {
+        here = cableway_devices_present() && cableway_on_device(*base, size);
+    } else if (MPI_WIN_FLAVOR_DYNAMIC == flavor) {
+        here = cableway_devices_present();
+    } else {
+        *ours = false;
         return OMPI_SUCCESS;
     }
-    here = cableway_devices_present() && cableway_on_device(*base, size);
     rc = communicator->c_coll->coll_allreduce(&here, &anywhere, 1, &ompi_mpi_int.dt, &ompi_mpi_op_max.op, communicator,
                                               communicator->c_coll->coll_allreduce_module);
-    if (OMPI_SUCCESS != rc || !anywhere) {
-        return rc;
-    }
-    if (here) {
-        char line[256];
-        snprintf(line, sizeof line,
-                 "cannot create a window in device memory (%zu bytes at %p); create it in host memory with "
-                 "MPI_Win_allocate, and copy", size, *base);
-        shim_log(line);
-    }
-    return MPI_ERR_BASE;
+    *ours = 0 != anywhere;
+    return rc;
 }
 
 static int select_component(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
                             opal_info_t *info, int flavor, int *model)
 {
     ompi_osc_base_component_t *other;
-    int rc = refuse_device_memory(base, size, flavor, communicator);
+    bool ours = false;
+    int rc = agree(base, size, flavor, communicator, &ours);
     if (OMPI_SUCCESS != rc) {
         return rc;
+    }
+    if (ours) {
+        /* A dynamic window has no memory yet, and `base` is NULL. */
+        void *memory = NULL != base ? *base : NULL;
+        return cableway_exposed_create(win, memory, size, unit, communicator, flavor, model);
     }
     other = best_other_component(win, base, size, unit, communicator, info, flavor, &rc);
     if (NULL == other) {

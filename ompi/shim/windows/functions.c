@@ -177,7 +177,8 @@ static int win_free(ompi_win_t *win)
 static int win_attach(ompi_win_t *win, void *base, size_t size)
 {
     if (cableway_devices_present() && cableway_on_device(base, size)) {
-        shim_log("cannot attach device memory to a window; attach host memory, and copy");
+        shim_log("cannot attach device memory to a window that was created when no process had a device driver; "
+                 "create the window afterwards");
         return MPI_ERR_RMA_ATTACH;
     }
     return cableway_window_of(win)->lower.osc_win_attach(win, base, size);

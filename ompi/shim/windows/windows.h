@@ -1,7 +1,8 @@
-/* One-sided operations with origin and result buffers in device memory.
+/* One-sided operations on windows in host memory, with origin and result buffers in device memory. Windows in device
+ * memory are in ../exposed.
  *
  * Open MPI's osc components access local buffers with the CPU. This component has the highest priority. It lets the
- * best other component create the window, and then replaces functions in the window's table. The replacements stage
+ * best other component create a window in host memory, and then replaces functions in the window's table. The replacements stage
  * device buffers. A host copy lives until the synchronization that completes the operation, which copies results to the
  * device. */
 #ifndef CABLEWAY_WINDOWS_H

@@ -39,7 +39,7 @@ pub use poster::Poster;
 pub use wire::{HEADER_LIMIT, INLINE_LIMIT};
 
 use crate::error::Error;
-use crate::tag::{Engine, Service};
+use crate::tag::{Communicator, Engine, Service};
 use dispatch::Dispatcher;
 use state::State;
 
@@ -66,11 +66,22 @@ impl ActiveMessages {
     /// # Errors
     /// The context is in use, or the group names a process that does not exist.
     pub fn new(engine: &Arc<Engine>, context: u32, group: Vec<Rank>, rank: u32) -> Result<Self, Error> {
-        let state = Arc::new(State::new(engine.add_communicator(context, group, rank)?));
+        Ok(Self::with(engine, State::new(engine.add_communicator(context, group, rank)?, false)))
+    }
+
+    /// Prepares active messages between the members of a communicator, on which other messages have tags below 0 only.
+    /// All members make this call. [`close`](Self::close) leaves the communicator as it is. So close only once all
+    /// members have handled what was posted to them.
+    pub fn over(engine: &Arc<Engine>, communicator: Arc<Communicator>) -> Self {
+        Self::with(engine, State::new(communicator, true))
+    }
+
+    fn with(engine: &Arc<Engine>, state: State) -> Self {
+        let state = Arc::new(state);
         let dispatcher = Arc::new(Dispatcher::new(Arc::downgrade(engine), state.clone()));
         let service: Weak<Dispatcher> = Arc::downgrade(&dispatcher);
         state.serve_by(service as Weak<dyn Service>);
-        Ok(ActiveMessages { poster: Poster { engine: engine.clone(), state }, dispatcher })
+        ActiveMessages { poster: Poster { engine: engine.clone(), state }, dispatcher }
     }
 
     /// Returns what posts messages.
@@ -117,7 +128,9 @@ impl ActiveMessages {
         if engine.is_forked() {
             return;
         }
-        engine.remove_communicator(&self.poster.state.communicator);
+        if !self.poster.state.stop(engine) {
+            engine.remove_communicator(&self.poster.state.communicator);
+        }
         self.dispatcher.clear();
         self.dispatcher.finish();
     }

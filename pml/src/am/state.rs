@@ -34,10 +34,12 @@ pub(super) struct State {
     /// The dispatcher, which is polled from the first use on.
     service: OnceLock<Weak<dyn Service>>,
     started: AtomicBool,
+    /// Whether the communicator belongs to someone else, so that the dispatcher ends before the engine.
+    borrowed: bool,
 }
 
 impl State {
-    pub(super) fn new(communicator: Arc<Communicator>) -> Self {
+    pub(super) fn new(communicator: Arc<Communicator>, borrowed: bool) -> Self {
         State {
             communicator,
             events: Mutex::default(),
@@ -46,6 +48,7 @@ impl State {
             posts: AtomicUsize::new(0),
             service: OnceLock::new(),
             started: AtomicBool::new(false),
+            borrowed,
         }
     }
 
@@ -59,8 +62,22 @@ impl State {
         if !self.started.swap(true, Ordering::AcqRel)
             && let Some(service) = self.service.get().and_then(Weak::upgrade)
         {
-            engine.add_service(service);
+            if self.borrowed {
+                engine.add_temporary_service(service);
+            } else {
+                engine.add_service(service);
+            }
         }
+    }
+
+    /// Ends what [`start`](Self::start) began. Returns whether the communicator must not be removed.
+    pub(super) fn stop(&self, engine: &Engine) -> bool {
+        if self.borrowed
+            && let Some(service) = self.service.get().and_then(Weak::upgrade)
+        {
+            engine.remove_temporary_service(&service);
+        }
+        self.borrowed
     }
 
     /// Returns a tag for data. A tag comes again after all others.

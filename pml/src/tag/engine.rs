@@ -8,7 +8,7 @@ use cableway_base::{Counters, Rank};
 use cableway_common_cuda::Devices;
 
 use super::registry::Registry;
-use super::services::{Service, Services};
+use super::services::{Service, Services, Temporary};
 use super::tasks::Tasks;
 use crate::core::{Config, Core};
 use crate::error::Error;
@@ -31,6 +31,7 @@ pub struct Engine {
     notices: AtomicU64,
     pub(super) tasks: Tasks,
     pub(super) services: Services,
+    pub(super) temporary: Temporary,
 }
 
 impl Engine {
@@ -68,6 +69,7 @@ impl Engine {
             notices: AtomicU64::new(0),
             tasks: Tasks::default(),
             services: Services::default(),
+            temporary: Temporary::default(),
         }))
     }
 
@@ -96,6 +98,16 @@ impl Engine {
     /// Adds a service, which is polled from now on and lives as long as the engine.
     pub(crate) fn add_service(&self, service: Arc<dyn Service>) {
         self.services.add(service);
+    }
+
+    /// Adds a service, which is polled from now on until it is removed.
+    pub(crate) fn add_temporary_service(&self, service: Arc<dyn Service>) {
+        self.temporary.add(service);
+    }
+
+    /// Removes such a service. Another thread may still be polling it.
+    pub(crate) fn remove_temporary_service(&self, service: &Arc<dyn Service>) {
+        self.temporary.remove(service);
     }
 
     /// Counts a collective operation.

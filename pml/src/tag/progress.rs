@@ -102,7 +102,8 @@ impl Engine {
     #[inline]
     pub fn progress(&self) -> usize {
         let events = core::turn(self);
-        if self.tasks.is_empty() && self.services.is_empty() { events } else { events + self.poll_others() }
+        let alone = self.tasks.is_empty() && self.services.is_empty() && self.temporary.is_empty();
+        if alone { events } else { events + self.poll_others() }
     }
 
     /// Polls what progresses with messages. Returns how many events there were.
@@ -112,7 +113,7 @@ impl Engine {
             return 0;
         }
         let ended = if self.tasks.is_empty() { 0 } else { self.tasks.poll() };
-        ended + self.services.poll()
+        ended + self.services.poll() + self.temporary.poll()
     }
 
     /// Flushes earlier sends, then tells peers that this process ends in good order. Waits at most `limit`, and returns

@@ -1,10 +1,13 @@
 //! Services: layers above that handle messages as they arrive, for as long as the engine lives.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use parking_lot::RwLock;
 
 /// A layer above that the engine's `progress`, and every call that waits, polls.
 ///
-/// Unlike a task it never ends, and a waiting call may sleep while the service waits for messages.
+/// Unlike a task it does not end by itself, and a waiting call may sleep while the service waits for messages.
 pub(crate) trait Service: Send + Sync {
     /// Handles what has arrived without blocking. Returns how much it handled. Called with no lock held, by several
     /// threads at a time, and again by calls that it makes.
@@ -62,5 +65,84 @@ impl Services {
                 },
             }
         }
+    }
+}
+
+/// Services that end before the engine does. Polling takes no lock while there is none.
+#[derive(Default)]
+pub(super) struct Temporary {
+    /// The length of the list.
+    count: AtomicUsize,
+    /// Polled without the lock, because a service may make calls that poll again.
+    list: RwLock<Arc<[Arc<dyn Service>]>>,
+}
+
+impl Temporary {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn are_idle(&self) -> bool {
+        self.is_empty() || self.now().iter().all(|service| service.is_idle())
+    }
+
+    pub(super) fn poll(&self) -> usize {
+        if self.is_empty() { 0 } else { self.now().iter().map(|service| service.poll()).sum() }
+    }
+
+    fn now(&self) -> Arc<[Arc<dyn Service>]> {
+        self.list.read().clone()
+    }
+
+    pub(super) fn add(&self, service: Arc<dyn Service>) {
+        let mut list = self.list.write();
+        *list = list.iter().cloned().chain([service]).collect();
+        self.count.store(list.len(), Ordering::Release);
+    }
+
+    /// Removes a service. Other threads may still be polling it.
+    pub(super) fn remove(&self, service: &Arc<dyn Service>) {
+        let mut list = self.list.write();
+        *list =
+            list.iter().filter(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(service))).cloned().collect();
+        self.count.store(list.len(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Counted(AtomicUsize);
+
+    impl Service for Counted {
+        fn poll(&self) -> usize {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            1
+        }
+
+        fn is_idle(&self) -> bool {
+            self.0.load(Ordering::Relaxed) == 0
+        }
+    }
+
+    #[test]
+    fn a_removed_service_is_polled_no_more_and_dropped() {
+        let temporary = Temporary::default();
+        let [one, other] = [(); 2].map(|()| Arc::new(Counted(AtomicUsize::new(0))));
+        assert!(temporary.is_empty() && temporary.poll() == 0);
+        let [as_one, as_other]: [Arc<dyn Service>; 2] = [one.clone(), other.clone()];
+        temporary.add(as_one.clone());
+        temporary.add(as_other.clone());
+        assert!(temporary.are_idle());
+        assert_eq!(temporary.poll(), 2);
+        assert!(!temporary.are_idle());
+        temporary.remove(&as_one);
+        drop(as_one);
+        assert_eq!((temporary.poll(), Arc::strong_count(&one)), (1, 1));
+        assert_eq!((one.0.load(Ordering::Relaxed), other.0.load(Ordering::Relaxed)), (1, 2));
+        temporary.remove(&as_other);
+        assert!(temporary.is_empty() && temporary.poll() == 0);
     }
 }

@@ -64,7 +64,8 @@ impl Engine {
     /// must be polled or a transport in use cannot wake the caller.
     #[cold]
     pub fn sleep(&self, over: impl FnOnce() -> bool) -> Option<usize> {
-        if self.tasks.is_empty() && self.services.are_idle() { core::sleep(self, over) } else { None }
+        let idle = self.tasks.is_empty() && self.services.are_idle() && self.temporary.are_idle();
+        if idle { core::sleep(self, over) } else { None }
     }
 
     /// Makes progress until `done` returns true. In a forked child it does not wait.

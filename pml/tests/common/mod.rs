@@ -5,6 +5,8 @@ pub mod active;
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub mod memory;
 pub mod net;
+#[cfg(any(feature = "cuda", feature = "rocm"))]
+pub mod windows;
 
 use std::sync::Arc;
 use std::time::Duration;

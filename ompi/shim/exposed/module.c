@@ -1,0 +1,116 @@
+/* Creates and frees windows in device memory. */
+#include "exposed.h"
+
+#include <stdlib.h>
+
+int cableway_exposed_error(int code)
+{
+    switch (code) {
+    case CABLEWAY_WINDOW_RANGE: return MPI_ERR_RMA_RANGE;
+    case CABLEWAY_WINDOW_EPOCH: return MPI_ERR_RMA_SYNC;
+    case CABLEWAY_WINDOW_ATTACH: return MPI_ERR_RMA_ATTACH;
+    case CABLEWAY_WINDOW_OPERATION: return MPI_ERR_OP;
+    default: return cableway_error(code);
+    }
+}
+
+static int win_shared_query(ompi_win_t *win, int rank, size_t *size, int *unit, void *base)
+{
+    (void) win, (void) rank, (void) size, (void) unit, (void) base;
+    return MPI_ERR_RMA_FLAVOR;
+}
+
+static int win_attach(ompi_win_t *win, void *base, size_t size)
+{
+    return cableway_exposed_error(cableway_exposed_attach(cableway_exposed_of(win)->window, base, size));
+}
+
+static int win_detach(ompi_win_t *win, const void *base)
+{
+    return cableway_exposed_error(cableway_exposed_detach(cableway_exposed_of(win)->window, base));
+}
+
+static int win_barrier(const ompi_communicator_t *communicator)
+{
+    return communicator->c_coll->coll_barrier((ompi_communicator_t *) communicator,
+                                              communicator->c_coll->coll_barrier_module);
+}
+
+static int win_free(ompi_win_t *win)
+{
+    cableway_exposed_t *self = cableway_exposed_of(win);
+    int rc = cableway_exposed_error(cableway_exposed_finish(self->window));
+    if (MPI_ERR_RMA_SYNC == rc) {
+        return rc;
+    }
+    /* After it no member has anything to ask. */
+    int synchronized = win_barrier(self->communicator);
+    rc = OMPI_SUCCESS == rc ? synchronized : rc;
+    cableway_exposed_free(self->window);
+    (void) ompi_comm_free(&self->communicator);
+    free(self);
+    win->w_osc_module = NULL;
+    return rc;
+}
+
+static int win_fence(int assertion, ompi_win_t *win)
+{
+    cableway_exposed_t *self = cableway_exposed_of(win);
+    int rc = cableway_exposed_error(cableway_exposed_fence(self->window, 0 == (assertion & MPI_MODE_NOSUCCEED)));
+    if (MPI_ERR_RMA_SYNC == rc) {
+        return rc;
+    }
+    /* The others wait, whatever has failed here. */
+    int synchronized = win_barrier(self->communicator);
+    return OMPI_SUCCESS == rc ? synchronized : rc;
+}
+
+/* Fails in all processes if one has failed. */
+static int win_agree(int rc, ompi_communicator_t *communicator)
+{
+    int failed = OMPI_SUCCESS != rc, any = 1;
+    int reduced = communicator->c_coll->coll_allreduce(&failed, &any, 1, &ompi_mpi_int.dt, &ompi_mpi_op_max.op,
+                                                       communicator, communicator->c_coll->coll_allreduce_module);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    return OMPI_SUCCESS != reduced ? reduced : any ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
+}
+
+int cableway_exposed_create(ompi_win_t *win, void *base, size_t size, int unit, ompi_communicator_t *communicator,
+                            int flavor, int *model)
+{
+    cableway_exposed_t *self = calloc(1, sizeof *self);
+    ompi_communicator_t *own = MPI_COMM_NULL;
+    int rc = ompi_comm_dup(communicator, &own);
+    if (OMPI_SUCCESS != rc) {
+        free(self);
+        return rc;
+    }
+    rc = OMPI_ERR_OUT_OF_RESOURCE;
+    if (NULL != self) {
+        self->communicator = own;
+        self->window = cableway_exposed_new(cableway_handle(own), base, size, (uint32_t) unit,
+                                            MPI_WIN_FLAVOR_DYNAMIC == flavor);
+        rc = NULL != self->window ? OMPI_SUCCESS : rc;
+    }
+    rc = win_agree(rc, own);
+    if (OMPI_SUCCESS != rc) {
+        if (NULL != self && NULL != self->window) {
+            cableway_exposed_free(self->window);
+        }
+        (void) ompi_comm_free(&own);
+        free(self);
+        return rc;
+    }
+    self->super.osc_win_shared_query = win_shared_query;
+    self->super.osc_win_attach = win_attach;
+    self->super.osc_win_detach = win_detach;
+    self->super.osc_free = win_free;
+    self->super.osc_fence = win_fence;
+    cableway_exposed_operations(&self->super);
+    cableway_exposed_synchronization(&self->super);
+    win->w_osc_module = &self->super;
+    *model = MPI_WIN_UNIFIED;
+    return OMPI_SUCCESS;
+}

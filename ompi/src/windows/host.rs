@@ -1,0 +1,49 @@
+//! What windows leave to Open MPI: waiting, and reductions.
+
+use std::ffi::c_void;
+
+use cableway_pml::{Engine, WindowHost};
+
+use crate::boundary::shim_host_progress;
+use crate::fault::{self, Point};
+use crate::state;
+use crate::waiting::POLLS_PER_HOST_PROGRESS;
+
+unsafe extern "C" {
+    fn shim_window_element_size(operation: u32, element: u32) -> usize;
+    fn shim_window_reduce(operation: u32, element: u32, into: *mut c_void, from: *const c_void, count: usize) -> bool;
+}
+
+pub(super) struct Host;
+
+impl WindowHost for Host {
+    fn wait_until(&self, engine: &Engine, done: &mut dyn FnMut() -> bool) {
+        let mut idle: u32 = 0;
+        // A nested call may have stopped the engine.
+        while !done() && state::engine().is_some() && !engine.is_forked() {
+            fault::point(Point::Wait);
+            if engine.progress() != 0 {
+                idle = 0;
+                continue;
+            }
+            idle = idle.wrapping_add(1);
+            if idle.is_multiple_of(POLLS_PER_HOST_PROGRESS) {
+                engine.waited(u64::from(idle));
+                // SAFETY: Open MPI is initialized while it calls this component.
+                unsafe { shim_host_progress() };
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn element_size(&self, operation: u32, element: u32) -> Option<usize> {
+        // SAFETY: it takes any numbers.
+        let size = unsafe { shim_window_element_size(operation, element) };
+        (size != 0).then_some(size)
+    }
+
+    unsafe fn reduce(&self, operation: u32, element: u32, into: *mut u8, from: *const u8, count: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { shim_window_reduce(operation, element, into.cast(), from.cast(), count) }
+    }
+}

@@ -1,0 +1,62 @@
+//! Windows in device memory, on the simulated driver or on the one that `CABLEWAY_CUDA_LIBDIR` names.
+
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+/// Only a hang takes so long.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn run(ranks: u32, name: &str, options: &[&str]) -> support::Finished {
+    let mut command: Command = support::mpirun(ranks);
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).args(options).arg(support::program(name));
+    let run = support::finish_within(&mut command, LIMIT).assert_success();
+    assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+    run
+}
+
+/// Checks that no case was left out.
+fn assert_checked(run: &support::Finished, at_least: u64) {
+    let line = run.stdout.lines().find_map(|line| line.strip_prefix("checks: "));
+    let checks: u64 = line.and_then(|line| line.parse().ok()).unwrap_or(0);
+    assert!(checks >= at_least, "{checks} checks, not {at_least}:\n{}", run.stdout);
+}
+
+#[test]
+fn windows_in_device_memory_work_in_every_epoch() {
+    for ranks in 1..=4 {
+        assert_checked(&run(ranks, "exposed", &[]), 340 * u64::from(ranks));
+    }
+}
+
+#[test]
+fn windows_in_device_memory_work_over_sockets() {
+    assert_checked(&run(3, "exposed", &["--mca", "pml_cableway_btl", "self,tcp"]), 3 * 340);
+}
+
+#[test]
+fn accumulates_make_every_operation_on_every_type() {
+    for ranks in 1..=3 {
+        // Four kinds of memory, and two checks of each of 280 combinations of operation and type.
+        assert_checked(&run(ranks, "exposed_accumulates", &[]), 4 * (2 * 280 + 1) * u64::from(ranks));
+    }
+}
+
+#[test]
+fn what_is_out_of_range_or_order_is_refused() {
+    for ranks in 1..=2 {
+        let refused = run(ranks, "exposed_errors", &[]);
+        assert_checked(&refused, 8 * u64::from(ranks));
+        for said in ["of its window: the bytes are outside", "the epoch of the window does not allow the call"] {
+            assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+        }
+    }
+}
+
+#[test]
+fn threads_use_windows_in_device_memory_at_once() {
+    for ranks in 2..=3 {
+        assert_checked(&run(ranks, "exposed_threads", &[]), 80 * u64::from(ranks));
+    }
+}
