@@ -6,11 +6,11 @@ use std::process::Command;
 use crate::error::Error;
 use crate::process::output_of;
 
-/// Returns the folder of built peers and downloads.
+/// Returns the folder of built peers and downloads. A relative path in XDG_CACHE_HOME counts as none, as its
+/// specification asks.
 pub(super) fn cache() -> PathBuf {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
     base.unwrap_or_else(std::env::temp_dir).join("cableway/peers")
 }
 
