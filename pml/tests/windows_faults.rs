@@ -70,6 +70,9 @@ fn calls_out_of_order_are_errors() {
     out(start());
 }
 
+/// An active message: its id, its header, and the length of its data.
+type Posted = (u32, Vec<u8>, usize);
+
 /// Rank 0 posts what no window posts. Rank 1 must disconnect it, and its memory must stay as it is.
 #[test]
 fn malformed_messages_disconnect_their_sender_and_change_nothing() {
@@ -88,7 +91,7 @@ fn malformed_messages_disconnect_their_sender_and_change_nothing() {
     let mut compare = changed(16, 5);
     compare[17] = 0;
     let shape = [&1_u64.to_le_bytes()[..], &2_u64.to_le_bytes()].concat();
-    let cases: Vec<(&str, Vec<(u32, Vec<u8>, usize)>)> = vec![
+    let cases: Vec<(&str, Vec<Posted>)> = vec![
         ("a short ask", vec![(ASK, put[..55].to_vec(), 8)]),
         ("an unknown kind", vec![(ASK, changed(16, 9), 8)]),
         ("less data than the target", vec![(ASK, put.clone(), 7)]),
