@@ -60,6 +60,8 @@ pub(super) fn cross() -> Outcome {
     let number = |name: &str| -> Result<u64, Box<dyn Error>> { Ok(std::env::var(name)?.parse()?) };
     let (seed, operations) = (number(SEED)?, number(OPERATIONS)?);
     let world = World::init()?;
+    // For a hang, of which only the output is known.
+    println!("rank {}: seed {seed}, {operations} operations", world.rank());
     let everyone: Vec<_> = (0..THREADS).map(|_| world.communicator().dup()).collect::<Result<_, _>>()?;
     let rooms = Rooms::new(&world)?;
     let failed = std::thread::scope(|threads| {
