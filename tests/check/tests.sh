@@ -5,6 +5,7 @@ readonly WITHOUT_DEVICE='not (package(cableway-btl-openib) and kind(test) and no
 
 # Unit, property and multi-process tests.
 tests() {
+    ! all || export CABLEWAY_TEST_WHOLE=1
     run_tests "not package(cableway-ompi) and not package(cableway-coll-mpich) and $WITHOUT_DEVICE"
 }
 

@@ -1,6 +1,8 @@
 //! Collective operations of the library.
 
+mod crossing;
 mod ends;
+mod killed;
 mod mistakes;
 mod model;
 mod overlap;
@@ -20,6 +22,8 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
     ("collectives::threads_use_their_own_communicators", || with_every_driver("collectives_threads", &[])),
+    ("collectives::threads_cross_each_other_over_random_communicators", || crossing::jobs(false)),
+    ("collectives::threads_cross_each_other_with_device_memory", || crossing::jobs(true)),
     ("collectives::every_type_is_reduced", || with_every_driver("collectives_types", &[])),
     ("collectives::errors_name_the_mistake", || {
         for btl in transports() {
@@ -28,6 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("collectives::a_rank_that_dies_ends_the_operation_of_all", || dies("collectives_dies")),
     ("collectives::a_rank_that_dies_within_an_operation_ends_it", || dies("collectives_dies_within")),
+    ("collectives::a_rank_killed_inside_any_operation_hangs_nobody", killed::jobs),
     ("collectives::an_operation_survives_ranks_that_leave", || every_size("collectives_leave", &[])),
     ("collectives::a_panic_ends_operations_under_way", || every_size("collectives_panic", &[])),
 ];
@@ -37,6 +42,8 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_at_random", random::at_random),
     ("collectives_overlap", overlap::overlap),
     ("collectives_threads", overlap::threads),
+    ("collectives_crossing", crossing::cross),
+    ("collectives_killed", killed::killed),
     ("collectives_types", types::types),
     ("collectives_mistakes", mistakes::mistakes),
     ("collectives_dies", || ends::dies(false)),
