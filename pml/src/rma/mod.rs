@@ -14,9 +14,15 @@
 //! after all its data is there. An operation is complete at the caller only after it is complete at the target.
 
 mod caller;
+mod direct;
+mod exposing;
+mod exposure_wire;
+mod exposures;
+mod grants;
 mod key;
 mod operation;
 mod owner;
+mod reach;
 mod registered;
 mod registry;
 mod watch;
@@ -26,19 +32,23 @@ mod words;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Instant;
 
 use cableway_base::Rank;
 use cableway_common_cuda::{Devices, MemoryClass};
 
 pub use key::{Place, RemoteKey};
+use registered::LAST_WAIT;
 pub use registered::Registered;
 
-use crate::am::ActiveMessages;
+use crate::am::{ActiveMessages, Arrival};
 use crate::buffer::Buffer;
 use crate::core::Active;
 use crate::error::Error;
 use crate::tag::{Engine, Request};
+use crate::wire::Malformed;
 use caller::Caller;
+use exposure_wire::{EXPOSE, EXPOSED, RELEASED, REVOKE};
 use key::{Described, Owning};
 use operation::{Local, Memory, Operation};
 use owner::{Owner, disconnect};
@@ -117,14 +127,13 @@ impl OneSided {
         let (owner, caller) = (Arc::<Owner>::default(), Arc::new(Caller::new(active.poster().clone())));
         let serving = owner.clone();
         active.register(ASK, move |arrival| serving.serve(arrival))?;
-        // The engine keeps the handlers, so they must not keep the engine.
-        let waiting = Arc::downgrade(&caller);
-        active.register(ANSWER, move |arrival| {
-            let (source, poster) = (arrival.source(), arrival.poster());
-            if let Some(Err(malformed)) = waiting.upgrade().map(|caller| caller.answer(arrival)) {
-                disconnect(poster.engine(), source, &malformed);
-            }
-        })?;
+        listen(&active, ANSWER, &caller, Caller::answer)?;
+        let exposing = owner.clone();
+        active.register(EXPOSE, move |arrival| exposing.expose(arrival))?;
+        let releasing = owner.clone();
+        active.register(RELEASED, move |arrival| releasing.released(arrival))?;
+        listen(&active, EXPOSED, &caller, Caller::exposed)?;
+        listen(&active, REVOKE, &caller, Caller::revoked)?;
         Ok(OneSided { active, owner, caller, engine: engine.clone(), size, me })
     }
 
@@ -157,7 +166,7 @@ impl OneSided {
             class: location.class,
             device: owning(devices, &location),
         };
-        Ok(Registered::new(self.owner.clone(), self.engine.clone(), region, RemoteKey::new(&described, name)))
+        Ok(Registered::new(self.owner.clone(), self.active.poster().clone(), region, RemoteKey::new(&described, name)))
     }
 
     /// Starts to copy `from`, one run of bytes on the host or a device, to `to`. Then `signal` is given. The request
@@ -180,7 +189,7 @@ impl OneSided {
         let span = self.span(to, memory.len)?;
         let signal = signal.map(|signal| self.signal(&signal, to.key.rank())).transpose()?;
         // SAFETY: the caller's promise.
-        unsafe { self.start(to.key.rank(), span, Wish::Put(signal), Local::Put(memory), request) }
+        unsafe { self.start(to.key, span, Wish::Put(signal), Local::Put(memory), request) }
     }
 
     /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer.
@@ -194,7 +203,7 @@ impl OneSided {
         let memory = contiguous(into)?;
         let span = self.span(from, memory.len)?;
         // SAFETY: the caller's promise.
-        unsafe { self.start(from.key.rank(), span, Wish::Get, Local::Get(memory), request) }
+        unsafe { self.start(from.key, span, Wish::Get, Local::Get(memory), request) }
     }
 
     /// Starts an atomic operation on the word at `at`, and stores the word before it in `old`. The target's CPU makes it.
@@ -227,7 +236,7 @@ impl OneSided {
         };
         let (wish, local) = (Wish::Atomic(Change { update, value, compare }), Local::Atomic(old.expose_provenance()));
         // SAFETY: the caller's promise.
-        unsafe { self.start(at.key.rank(), span, wish, local, request) }
+        unsafe { self.start(at.key, span, wish, local, request) }
     }
 
     /// Orders operations that start after this call after all earlier ones to `target`, or to every target. Does not
@@ -283,8 +292,17 @@ impl OneSided {
         self.active.poster().pending()
     }
 
-    /// Ends one-sided operations. Those under way fail, and peers' later ones are not served.
+    /// Ends one-sided operations. Those under way fail, and peers' later ones are not served. Waits until this process
+    /// and its peers access each other's memory directly no more, so it may wait for the peers' progress.
     pub fn close(&self) {
+        if !self.engine.is_forked() {
+            let poster = self.active.poster();
+            let end = Instant::now() + LAST_WAIT;
+            self.engine.wait_until(|| {
+                let over = self.caller.stop_reaching() & self.owner.stop_exposing(poster);
+                over || (std::thread::panicking() && Instant::now() > end)
+            });
+        }
         self.active.close();
     }
 
@@ -292,7 +310,7 @@ impl OneSided {
     /// As [`put`](Self::put), [`get`](Self::get) or [`atomic`](Self::atomic).
     unsafe fn start(
         &self,
-        to: Rank,
+        key: &RemoteKey,
         span: Span,
         wish: Wish,
         local: Local,
@@ -302,11 +320,13 @@ impl OneSided {
         let Some(request) = NonNull::new(request.cast_mut()) else {
             return Err(Error::BadRequest { reason: "it is null" });
         };
+        let to = key.rank();
+        let on_device = matches!(key.class(), Some(MemoryClass::Device | MemoryClass::Managed));
         self.caller.issue(to, |number| {
             // SAFETY: the caller's promise; the completion is the first field of a request.
             let user = unsafe { Active::new(request.cast()) };
             // SAFETY: the caller's promise.
-            unsafe { Operation::new(to, Ask { number, span, wish }, local, user) }
+            unsafe { Operation::new(to, Ask { number, span, wish }, local, on_device, user) }
         })
     }
 
@@ -346,6 +366,23 @@ impl OneSided {
         };
         Ok(SignalAsk { word, update, value })
     }
+}
+
+/// Has the caller's side handle messages with this id.
+fn listen(
+    active: &ActiveMessages,
+    id: u32,
+    caller: &Arc<Caller>,
+    handle: fn(&Arc<Caller>, Arrival<'_>) -> Result<(), Malformed>,
+) -> Result<(), Error> {
+    // The engine keeps the handlers, so they must not keep the engine.
+    let caller = Arc::downgrade(caller);
+    active.register(id, move |arrival| {
+        let (source, poster) = (arrival.source(), arrival.poster());
+        if let Some(Err(malformed)) = caller.upgrade().map(|caller| handle(&caller, arrival)) {
+            disconnect(poster.engine(), source, &malformed);
+        }
+    })
 }
 
 /// Returns the device that owns the memory, for people to read.

@@ -5,6 +5,7 @@ pub mod active;
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub mod memory;
 pub mod net;
+pub mod sides;
 
 use std::sync::Arc;
 use std::time::Duration;
