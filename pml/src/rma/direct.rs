@@ -54,7 +54,8 @@ impl Operation {
             return false;
         }
         let (engine, Ok(len)) = (caller.poster.engine(), usize::try_from(memory.len)) else { return false };
-        let Some(slot) = engine.known(self.to) else { return false };
+        // The first operation connects, so that it can ask for the exposure, too.
+        let Ok(slot) = engine.peer(self.to) else { return false };
         let location = engine.devices().classify(std::ptr::with_exposed_provenance(memory.address), len);
         let access = Access {
             store,

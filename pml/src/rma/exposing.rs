@@ -25,8 +25,8 @@ use crate::tag::Engine;
 use crate::wire::{Exposed, Malformed};
 
 /// The memory that peers reach directly.
-#[derive(Default)]
 pub(super) struct Exposing {
+    pub(super) owner: Arc<Owner>,
     grants: Mutex<Grants<Reachable>>,
     /// Peers whose end is noticed.
     watched: Mutex<HashSet<Rank, RandomState>>,
@@ -46,7 +46,11 @@ enum Registered {
     NotNow,
 }
 
-impl Owner {
+impl Exposing {
+    pub(super) fn new(owner: Arc<Owner>) -> Self {
+        Exposing { owner, grants: Mutex::default(), watched: Mutex::default() }
+    }
+
     /// Answers a peer that asks for direct access to registered memory.
     pub(super) fn expose(self: &Arc<Self>, arrival: Arrival<'_>) {
         let (poster, peer) = (arrival.poster(), arrival.source());
@@ -55,9 +59,9 @@ impl Owner {
             Err(malformed) => return disconnect(poster.engine(), peer, &malformed),
         };
         let ticket = Ticket::from(&name);
-        let Ok(pinned) = self.pin_all(&name) else { return answer(poster, peer, ticket, &Granted::Refused) };
+        let Ok(pinned) = self.owner.pin_all(&name) else { return answer(poster, peer, ticket, &Granted::Refused) };
         self.watch_for_grants(poster, peer);
-        let reserved = self.exposing.grants.lock().reserve(peer, ticket);
+        let reserved = self.grants.lock().reserve(peer, ticket);
         match reserved {
             Ok(()) => {}
             Err(NoGrant::Closed) => return answer(poster, peer, ticket, &Granted::Never),
@@ -72,26 +76,26 @@ impl Owner {
             }
             nothing => {
                 // Nothing was held.
-                let _: Option<Reachable> = self.exposing.grants.lock().remove(peer, ticket);
+                let _: Option<Reachable> = self.grants.lock().remove(peer, ticket);
                 let never = matches!(nothing, Registered::Never);
                 return answer(poster, peer, ticket, if never { &Granted::Never } else { &Granted::Refused });
             }
         };
         answer(poster, peer, ticket, &granted);
         let reachable = Reachable { _registrations: registrations, _pinned: pinned };
-        let unheld = self.exposing.grants.lock().hold(peer, ticket, reachable);
+        let unheld = self.grants.lock().hold(peer, ticket, reachable);
         drop(unheld);
     }
 
     /// Drops all grants to a peer once it is gone.
     fn watch_for_grants(self: &Arc<Self>, poster: &Poster, peer: Rank) {
-        if !self.exposing.watched.lock().insert(peer) {
+        if !self.watched.lock().insert(peer) {
             return;
         }
         let me = Arc::downgrade(self);
         let watched = watch(poster, peer, move |_error| {
-            if let Some(owner) = me.upgrade() {
-                owner.lose(peer);
+            if let Some(exposing) = me.upgrade() {
+                exposing.lose(peer);
             }
         });
         if watched.is_err() {
@@ -100,7 +104,7 @@ impl Owner {
     }
 
     fn lose(&self, peer: Rank) {
-        let lost = self.exposing.grants.lock().lose(peer);
+        let lost = self.grants.lock().lose(peer);
         drop(lost);
     }
 
@@ -110,7 +114,7 @@ impl Owner {
         let peer = arrival.source();
         match Ticket::parse(arrival.header()) {
             Ok(ticket) => {
-                let reachable = self.exposing.grants.lock().remove(peer, ticket);
+                let reachable = self.grants.lock().remove(peer, ticket);
                 drop(reachable);
             }
             Err(malformed) => disconnect(arrival.poster().engine(), peer, &malformed),
@@ -120,14 +124,14 @@ impl Owner {
     /// Has the peers that reach memory directly release it. They are told once, however often this is called.
     pub(super) fn revoke(&self, poster: &Poster, name: &Name) {
         let ticket = Ticket::from(name);
-        let peers = self.exposing.grants.lock().revoke(ticket.slot);
+        let peers = self.grants.lock().revoke(ticket.slot);
         peers.into_iter().for_each(|peer| tell(poster, peer, ticket));
     }
 
     /// Exposes no memory any more, and has all peers release it. Returns whether they have. May be called again.
     pub(super) fn stop_exposing(&self, poster: &Poster) -> bool {
         let (untold, over) = {
-            let mut grants = self.exposing.grants.lock();
+            let mut grants = self.grants.lock();
             (grants.close(), grants.is_empty())
         };
         untold.into_iter().for_each(|(peer, ticket)| tell(poster, peer, ticket));

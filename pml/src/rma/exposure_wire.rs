@@ -149,6 +149,19 @@ fn parse_via(via: ViaLayout, bytes: &[u8]) -> Result<(Option<Exposed>, &[u8]), M
     Ok((Some(Exposed { btl: BtlTag(btl.get()), ordinal, handle, blocks: None }), rest))
 }
 
+/// Parses the messages of this module, and writes them again. For fuzzers. An exposure's handles follow its header.
+pub(super) fn recode(bytes: &[u8]) {
+    if let Ok(ticket) = Ticket::parse(bytes) {
+        assert_eq!(&ticket.to_bytes()[..], bytes);
+    }
+    if let Some((header, handles)) = bytes.split_at_checked(EXPOSED_LEN)
+        && let Ok((ticket, granted)) = parse_exposed(header, handles)
+    {
+        let (header, handles) = encode_exposed(ticket, &granted);
+        assert_eq!([&header[..], &handles[..]].concat(), bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

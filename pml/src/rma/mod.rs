@@ -2,12 +2,15 @@
 //!
 //! A process registers memory and sends its key to others. These ask for accesses by active messages of their own
 //! context, and the owner serves them in whichever call makes progress. Data moves as the data of active messages, so
-//! every protocol and transport carries it, from and to host and device memory.
+//! every protocol and transport carries it, from and to host and device memory. Where a link reaches the memory and that
+//! costs less, the caller moves the data by itself.
 //!
 //! - `key`: the remote key. `registry`: the table of registered memory, pure state. `wire`: asks and answers.
 //! - `owner`: serves asks. `words`: signals and atomic operations, by the owner's CPU. `registered`: a registration.
 //! - `window`: numbers, fences and completion of the operations to a target, pure state.
 //! - `operation`, `caller`: operations under way. `watch`: reports targets that die.
+//! - `direct`: operations that the caller makes by itself. `exposures`, `reach`: the memory that it reaches so. `grants`,
+//!   `exposing`: the same at the owner. `exposure_wire`: their messages. `exposures` and `grants` are pure state.
 //!
 //! # Order
 //! Operations to one target are independent of each other, unless a fence is between them. The signal of a put is given
@@ -20,6 +23,7 @@ mod exposure_wire;
 mod exposures;
 mod grants;
 mod key;
+mod kinds;
 mod operation;
 mod owner;
 mod reach;
@@ -38,16 +42,18 @@ use cableway_base::Rank;
 use cableway_common_cuda::{Devices, MemoryClass};
 
 pub use key::{Place, RemoteKey};
+pub use kinds::{AtomicOperation, Signal, SignalUpdate, Width};
 use registered::LAST_WAIT;
 pub use registered::Registered;
 
-use crate::am::{ActiveMessages, Arrival};
+use crate::am::{ActiveMessages, Arrival, INLINE_LIMIT};
 use crate::buffer::Buffer;
 use crate::core::Active;
 use crate::error::Error;
 use crate::tag::{Engine, Request};
 use crate::wire::Malformed;
 use caller::Caller;
+use exposing::Exposing;
 use exposure_wire::{EXPOSE, EXPOSED, RELEASED, REVOKE};
 use key::{Described, Owning};
 use operation::{Local, Memory, Operation};
@@ -55,60 +61,10 @@ use owner::{Owner, disconnect};
 use registry::{Region, Span};
 use wire::{ANSWER, ASK, Answer, Ask, Change, SignalAsk, Update, Wish};
 
-/// How a signal changes its word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignalUpdate {
-    /// The word becomes this value.
-    Set(u64),
-    /// This value is added to the word, and wraps around. So the word counts puts.
-    Add(u64),
-}
-
-/// A word of 8 bytes that changes once the data of a put is there.
-#[derive(Clone, Copy, Debug)]
-pub struct Signal<'k> {
-    /// The word, which is aligned to 8 bytes. The memory belongs to the target of the put.
-    pub at: Place<'k>,
-    /// The change.
-    pub update: SignalUpdate,
-}
-
-/// The width of a word of an atomic operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
-    /// 4 bytes.
-    Four,
-    /// 8 bytes.
-    Eight,
-}
-
-/// An atomic operation. Of a word of 4 bytes, the lower half of the values counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AtomicOperation {
-    /// Adds, and wraps around.
-    Add(u64),
-    /// Stores the value.
-    Swap(u64),
-    /// Stores `new` if the word is `expected`.
-    CompareSwap {
-        /// The value that the word must have.
-        expected: u64,
-        /// The value that it then gets.
-        new: u64,
-    },
-    /// And of all bits.
-    And(u64),
-    /// Or of all bits.
-    Or(u64),
-    /// Exclusive or of all bits.
-    Xor(u64),
-}
-
 /// The one-sided operations of one engine. May be used from any thread.
 pub struct OneSided {
     active: ActiveMessages,
-    owner: Arc<Owner>,
+    exposing: Arc<Exposing>,
     caller: Arc<Caller>,
     engine: Arc<Engine>,
     size: u32,
@@ -128,13 +84,13 @@ impl OneSided {
         let serving = owner.clone();
         active.register(ASK, move |arrival| serving.serve(arrival))?;
         listen(&active, ANSWER, &caller, Caller::answer)?;
-        let exposing = owner.clone();
-        active.register(EXPOSE, move |arrival| exposing.expose(arrival))?;
-        let releasing = owner.clone();
+        let exposing = Arc::new(Exposing::new(owner.clone()));
+        let (asked, releasing) = (exposing.clone(), exposing.clone());
+        active.register(EXPOSE, move |arrival| asked.expose(arrival))?;
         active.register(RELEASED, move |arrival| releasing.released(arrival))?;
         listen(&active, EXPOSED, &caller, Caller::exposed)?;
         listen(&active, REVOKE, &caller, Caller::revoked)?;
-        Ok(OneSided { active, owner, caller, engine: engine.clone(), size, me })
+        Ok(OneSided { active, exposing, caller, engine: engine.clone(), size, me })
     }
 
     /// Registers `len` bytes at `address`, after looking up where they lie. They must lie in one allocation.
@@ -158,7 +114,7 @@ impl OneSided {
             return bad("it lies in several allocations: register each of them");
         }
         let region = Region { address: address.expose_provenance(), len, location };
-        let name = self.owner.add(region)?;
+        let name = self.exposing.owner.add(region)?;
         let described = Described {
             base: region.address as u64,
             len,
@@ -166,7 +122,8 @@ impl OneSided {
             class: location.class,
             device: owning(devices, &location),
         };
-        Ok(Registered::new(self.owner.clone(), self.active.poster().clone(), region, RemoteKey::new(&described, name)))
+        let (exposing, poster) = (self.exposing.clone(), self.active.poster().clone());
+        Ok(Registered::new(exposing, poster, region, RemoteKey::new(&described, name)))
     }
 
     /// Starts to copy `from`, one run of bytes on the host or a device, to `to`. Then `signal` is given. The request
@@ -299,7 +256,7 @@ impl OneSided {
             let poster = self.active.poster();
             let end = Instant::now() + LAST_WAIT;
             self.engine.wait_until(|| {
-                let over = self.caller.stop_reaching() & self.owner.stop_exposing(poster);
+                let over = self.caller.stop_reaching() & self.exposing.stop_exposing(poster);
                 over || (std::thread::panicking() && Instant::now() > end)
             });
         }
@@ -322,6 +279,11 @@ impl OneSided {
         };
         let to = key.rank();
         let on_device = matches!(key.class(), Some(MemoryClass::Device | MemoryClass::Managed));
+        if !matches!(local, Local::Atomic(_)) && (on_device || span.len > INLINE_LIMIT as u64) {
+            // A direct access may end at once, so that nothing waits for it. A program that makes only such accesses must
+            // hear nevertheless that an owner revokes its memory.
+            self.engine.progress();
+        }
         self.caller.issue(to, |number| {
             // SAFETY: the caller's promise; the completion is the first field of a request.
             let user = unsafe { Active::new(request.cast()) };
@@ -405,4 +367,5 @@ pub(crate) fn recode(bytes: &[u8]) {
     if let Ok(answer) = Answer::parse(bytes) {
         assert_eq!(&answer.to_bytes()[..], bytes);
     }
+    exposure_wire::recode(bytes);
 }

@@ -9,7 +9,6 @@ use cableway_base::Rank;
 use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
 
-use super::exposing::Exposing;
 use super::key::Name;
 use super::registry::{Pin, Region, Registry, Span};
 use super::wire::{ANSWER, Answer, Ask, Change, SignalAsk, Wish};
@@ -27,7 +26,6 @@ use crate::wire::Malformed;
 pub(super) struct Owner {
     registry: Mutex<Registry>,
     words: Words,
-    pub(super) exposing: Exposing,
 }
 
 impl Owner {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use cableway_common_cuda::Location;
 
+use super::exposing::Exposing;
 use super::key::RemoteKey;
-use super::owner::Owner;
 use super::registry::{Region, Span};
 use crate::am::Poster;
 use crate::error::Error;
@@ -21,15 +21,15 @@ pub(super) const LAST_WAIT: Duration = Duration::from_secs(10);
 /// handler. If it can not wait any more, because the thread panics or the engine was finalized, and a peer still
 /// accesses the memory after 10 s, it aborts the process: the memory must not be freed.
 pub struct Registered {
-    owner: Arc<Owner>,
+    exposing: Arc<Exposing>,
     poster: Poster,
     region: Region,
     key: RemoteKey,
 }
 
 impl Registered {
-    pub(super) fn new(owner: Arc<Owner>, poster: Poster, region: Region, key: RemoteKey) -> Self {
-        Registered { owner, poster, region, key }
+    pub(super) fn new(exposing: Arc<Exposing>, poster: Poster, region: Region, key: RemoteKey) -> Self {
+        Registered { exposing, poster, region, key }
     }
 
     /// Returns the key, to be sent to those who may access the memory.
@@ -52,7 +52,7 @@ impl Registered {
     /// # Errors
     /// The registration has ended, the word is not within the memory or is misaligned, or the device driver refused.
     pub fn load(&self, offset: u64) -> Result<u64, Error> {
-        self.owner.load(self.poster.engine().devices(), &Span { name: self.key.name(), offset, len: 8 })
+        self.exposing.owner.load(self.poster.engine().devices(), &Span { name: self.key.name(), offset, len: 8 })
     }
 
     /// Ends the registration as the drop does. Later loads fail.
@@ -63,12 +63,12 @@ impl Registered {
             return;
         }
         let name = &self.key.name();
-        self.owner.close(name);
+        self.exposing.owner.close(name);
         let mut removed = false;
         let end = Instant::now() + LAST_WAIT;
         engine.wait_until(|| {
-            self.owner.revoke(&self.poster, name);
-            removed = self.owner.remove(name);
+            self.exposing.revoke(&self.poster, name);
+            removed = self.exposing.owner.remove(name);
             removed || ((std::thread::panicking() || engine.core().check_open().is_err()) && Instant::now() > end)
         });
         if !removed {

@@ -126,7 +126,9 @@ impl Drop for Window<'_> {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Acquire) {
-                    others().for_each(|(_, engine)| drop(engine.progress()));
+                    others().for_each(|(_, engine)| {
+                        engine.progress();
+                    });
                 }
             });
             if let Some(registered) = &self.registered {
