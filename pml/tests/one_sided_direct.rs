@@ -316,7 +316,8 @@ fn the_end_of_a_registration_does_not_wait_for_the_dead_or_for_those_who_closed(
 
 #[test]
 fn a_direct_put_fails_when_its_target_dies() {
-    let sides = Sides::new(2, &[Link::new("net", RDMA).with(|link| link.asynchronous = true)]);
+    let late = Link::new("net", RDMA).with(|link| link.asynchronous = true);
+    let sides = Sides::new(2, &[late.with(|link| link.capabilities.put_limit = 1000)]);
     let mut words = memory(1 << 20);
     let window = sides.register(1, words.as_mut_bytes());
     fetch(&sides, 0, &window);
