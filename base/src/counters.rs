@@ -55,6 +55,8 @@ counters! {
     device_bytes,
     /// messages between devices, or pieces of them, that this process moved by one direct copy
     device_direct,
+    /// one-sided puts and gets that this process made without the owner of the memory
+    one_sided_direct,
     /// device allocations of peers that were mapped
     ipc_mappings,
     /// uses of a peer's device allocation that was mapped already

@@ -6,80 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use cableway_btl::Flags;
 use cableway_pml::{
-    ActiveMessages, AtomicOperation, Buffer, Error, OneSided, Place, Refusal, Registered, RemoteKey, Request, Signal,
-    SignalUpdate, Width,
+    ActiveMessages, AtomicOperation, Buffer, Error, OneSided, Refusal, RemoteKey, Request, Signal, SignalUpdate, Width,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use common::sides::{CONTEXT, Sides, memory};
 use common::{Link, Ranks, bytes, pattern, space};
-
-const CONTEXT: u32 = 7;
-
-/// Ranks with one-sided operations. Closes these before the engines are dropped.
-struct Sides {
-    sides: Vec<OneSided>,
-    ranks: Ranks,
-}
-
-impl Sides {
-    fn new(size: u32, links: &[Link]) -> Self {
-        let ranks = Ranks::new(size, links);
-        let side = |rank: u32| OneSided::new(&ranks.engines[rank as usize], CONTEXT, size, rank).unwrap();
-        Sides { sides: (0..size).map(side).collect(), ranks }
-    }
-
-    /// Registers memory of a rank. Tests keep it longer than the registration.
-    fn register(&self, rank: usize, memory: &mut [u8]) -> Registered {
-        // SAFETY: see above; the ranks run in this thread, and the tests read the memory between operations only.
-        unsafe { self.sides[rank].register(memory.as_mut_ptr(), memory.len() as u64) }.unwrap()
-    }
-
-    fn start_put(&self, from: usize, data: &[u8], to: Place<'_>, signal: Option<Signal<'_>>) -> Box<Request> {
-        let request = Box::new(Request::new());
-        // SAFETY: tests keep the data and the box until the request is complete.
-        unsafe { self.sides[from].put(bytes(data), to, signal, &*request) }.unwrap();
-        request
-    }
-
-    fn put(&self, from: usize, data: &[u8], to: Place<'_>, signal: Option<Signal<'_>>) -> Result<(), Error> {
-        let request = Request::new();
-        // SAFETY: the request is waited for.
-        unsafe { self.sides[from].put(bytes(data), to, signal, &request) }?;
-        self.ranks.finish(&[&request]);
-        request.result().map(drop)
-    }
-
-    fn get(&self, by: usize, into: &mut [u8], from: Place<'_>) -> Result<(), Error> {
-        let request = Request::new();
-        // SAFETY: the request is waited for.
-        unsafe { self.sides[by].get(space(into), from, &request) }?;
-        self.ranks.finish(&[&request]);
-        request.result().map(drop)
-    }
-
-    fn atomic(&self, by: usize, operation: AtomicOperation, width: Width, at: Place<'_>) -> Result<u64, Error> {
-        let (request, mut old) = (Request::new(), [0_u8; 8]);
-        // SAFETY: the request is waited for.
-        unsafe { self.sides[by].atomic(operation, width, at, old.as_mut_ptr(), &request) }?;
-        self.ranks.finish(&[&request]);
-        request.result().map(|_| u64::from_le_bytes(old))
-    }
-}
-
-impl Drop for Sides {
-    fn drop(&mut self) {
-        self.sides.iter().for_each(OneSided::close);
-    }
-}
 
 fn links() -> Vec<Link> {
     let rdma = Flags::GET.union(Flags::PUT);
     vec![Link::new("net", Flags::empty()), Link::new("net", rdma), Link::new("net", rdma).with(|link| link.busy = 600)]
-}
-
-/// Memory whose first byte is aligned to 8.
-fn memory(len: usize) -> Vec<u64> {
-    vec![0; len.div_ceil(8)]
 }
 
 #[test]

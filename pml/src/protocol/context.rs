@@ -41,6 +41,8 @@ pub(crate) enum Operation {
     Put(usize),
     /// A PUT of a whole message, with its length in bytes and the receiver's transfer.
     PutWhole { id: Id, receiver: Id, len: u64 },
+    /// A piece of the direct job with this index.
+    Direct(usize),
 }
 
 /// The step after a device copy.

@@ -13,7 +13,7 @@ use super::put::{Put, PutFin};
 use super::rendezvous::{AbortHeader, Fin};
 use super::scratch::Scratches;
 use super::transfer::{Channel, Slot, State};
-use super::{eager, fragments, get, offered, pieces, put, rendezvous, settle, start};
+use super::{direct, eager, fragments, get, offered, pieces, put, rendezvous, settle, start};
 use crate::core::{Config, Copies, Core, CreditHeader, Done, Peers, Resume, failover};
 use crate::error::Error;
 use crate::wire::{Header, Malformed, Reader, Several, kind, parse_batch};
@@ -136,6 +136,7 @@ impl Protocols {
             Operation::PutWhole { id, receiver, len } => {
                 put::whole_completed(cx, channel, (id, receiver, len), result.is_ok());
             }
+            Operation::Direct(job) => direct::completed(cx, channel, job, result),
         }
     }
 
@@ -145,13 +146,16 @@ impl Protocols {
         start::advance(cx, channel)
             + fragments::advance(cx, channel)
             + put::advance(cx, channel)
+            + direct::advance(cx, channel)
             + offered::watch(cx, channel)
             + get::advance(cx, channel)
     }
 
     /// Ends the transfers of a peer that is gone.
     pub(crate) fn abandon(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) {
-        settle::abandon(&mut self.context(slot, done), channel);
+        let cx = &mut self.context(slot, done);
+        settle::abandon(cx, channel);
+        direct::abandon(cx, channel);
     }
 
     /// Runs the next steps of copies that ended. Returns how many.

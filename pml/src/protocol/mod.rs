@@ -9,6 +9,7 @@
 //! | [`offered`] | the sender copies into fragments, or the receiver fetches: whichever comes first |
 //! | [`pieces`] | the sender stores in scratch memory, the receiver unpacks |
 //! | [`fragments`] | the sender sends through internal buffers |
+//! | [`direct`] | a one-sided access to memory that the peer has exposed |
 //!
 //! Each protocol's file or folder holds both ends, the probes by which [`choice`] compares the protocols (see
 //! [`probe`]), its headers in `header.rs` and its state in `state.rs`. [`mod@explain`] prints the same probes.
@@ -17,6 +18,7 @@
 
 mod choice;
 mod context;
+pub(crate) mod direct;
 mod dispatch;
 mod eager;
 mod explain;

@@ -14,7 +14,7 @@ use super::rendezvous::RENDEZVOUS_LEN;
 use crate::core::{Abilities, DEVICE_RDMA};
 use crate::wire::MATCH_LEN;
 
-const COPY_ONLY: &str = "device_protocols=copy allows no direct access to device memory";
+pub(crate) const COPY_ONLY: &str = "device_protocols=copy allows no direct access to device memory";
 
 /// A protocol's answer: an offer to carry the message, or the reason why it cannot.
 pub(crate) type Probe<How> = Result<Quote<How>, &'static str>;

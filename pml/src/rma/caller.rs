@@ -2,13 +2,15 @@
 //!
 //! Each target has a lane: its window of operations, and a watch that ends the operations when the target dies.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use ahash::RandomState;
 use cableway_base::Rank;
 use parking_lot::{Mutex, RwLock};
 
+use super::exposure_wire::Ways;
+use super::exposures::Exposures;
 use super::operation::Operation;
 use super::watch::watch;
 use super::window::Window;
@@ -25,13 +27,20 @@ pub(super) struct Caller {
 
 /// The operations to one target.
 #[derive(Default)]
-struct Lane {
+pub(super) struct Lane {
     state: Mutex<State>,
+    /// The target's memory that this process reaches directly. Locked after no other lock.
+    pub(super) exposures: Mutex<Exposures<Ways>>,
 }
 
 #[derive(Default)]
 struct State {
     window: Window<Arc<Operation>>,
+    /// Operations that start now, in this order.
+    ready: VecDeque<Arc<Operation>>,
+    /// A thread starts them. An operation that is complete at once makes others ready, so this is a loop instead of a
+    /// recursion.
+    starting: bool,
     /// Why the target answers no more.
     lost: Option<Error>,
 }
@@ -86,7 +95,7 @@ impl Caller {
         Ok(lane)
     }
 
-    fn known(&self, to: Rank) -> Option<Arc<Lane>> {
+    pub(super) fn known(&self, to: Rank) -> Option<Arc<Lane>> {
         self.lanes.read().get(&to).cloned()
     }
 
@@ -107,9 +116,25 @@ impl Caller {
     /// Notes that an operation is complete, and starts those that waited for it.
     pub(super) fn ended(self: &Arc<Self>, to: Rank, number: u64) {
         let Some(lane) = self.known(to) else { return };
-        let starting = lane.state.lock().window.end(number);
-        for operation in starting {
-            operation.start(self);
+        {
+            let mut state = lane.state.lock();
+            let ready = state.window.end(number);
+            state.ready.extend(ready);
+            if state.ready.is_empty() || std::mem::replace(&mut state.starting, true) {
+                return;
+            }
+        }
+        loop {
+            let next = {
+                let mut state = lane.state.lock();
+                let next = state.ready.pop_front();
+                state.starting = next.is_some();
+                next
+            };
+            match next {
+                Some(operation) => operation.start(self),
+                None => return,
+            }
         }
     }
 
@@ -119,8 +144,10 @@ impl Caller {
         let ending = {
             let mut state = lane.state.lock();
             state.lost.get_or_insert_with(|| error.clone());
+            state.ready.clear();
             state.window.clear()
         };
+        lane.exposures.lock().clear();
         for operation in ending {
             operation.fail(self, error.clone());
         }
@@ -144,7 +171,7 @@ impl Caller {
         });
     }
 
-    fn chosen(&self, to: Option<Rank>) -> Vec<(Rank, Arc<Lane>)> {
+    pub(super) fn chosen(&self, to: Option<Rank>) -> Vec<(Rank, Arc<Lane>)> {
         let lanes = self.lanes.read();
         let chosen = lanes.iter().filter(|(rank, _)| to.is_none_or(|to| to == **rank));
         chosen.map(|(rank, lane)| (*rank, lane.clone())).collect()

@@ -2,21 +2,31 @@
 //!
 //! A process registers memory and sends its key to others. These ask for accesses by active messages of their own
 //! context, and the owner serves them in whichever call makes progress. Data moves as the data of active messages, so
-//! every protocol and transport carries it, from and to host and device memory.
+//! every protocol and transport carries it, from and to host and device memory. Where a link reaches the memory and that
+//! costs less, the caller moves the data by itself.
 //!
 //! - `key`: the remote key. `registry`: the table of registered memory, pure state. `wire`: asks and answers.
 //! - `owner`: serves asks. `words`: signals and atomic operations, by the owner's CPU. `registered`: a registration.
 //! - `window`: numbers, fences and completion of the operations to a target, pure state.
 //! - `operation`, `caller`: operations under way. `watch`: reports targets that die.
+//! - `direct`: operations that the caller makes by itself. `exposures`, `reach`: the memory that it reaches so. `grants`,
+//!   `exposing`: the same at the owner. `exposure_wire`: their messages. `exposures` and `grants` are pure state.
 //!
 //! # Order
 //! Operations to one target are independent of each other, unless a fence is between them. The signal of a put is given
 //! after all its data is there. An operation is complete at the caller only after it is complete at the target.
 
 mod caller;
+mod direct;
+mod exposing;
+mod exposure_wire;
+mod exposures;
+mod grants;
 mod key;
+mod kinds;
 mod operation;
 mod owner;
+mod reach;
 mod registered;
 mod registry;
 mod watch;
@@ -26,79 +36,35 @@ mod words;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Instant;
 
 use cableway_base::Rank;
 use cableway_common_cuda::{Devices, MemoryClass};
 
 pub use key::{Place, RemoteKey};
+pub use kinds::{AtomicOperation, Signal, SignalUpdate, Width};
+use registered::LAST_WAIT;
 pub use registered::Registered;
 
-use crate::am::ActiveMessages;
+use crate::am::{ActiveMessages, Arrival, INLINE_LIMIT};
 use crate::buffer::Buffer;
 use crate::core::Active;
 use crate::error::Error;
 use crate::tag::{Engine, Request};
+use crate::wire::Malformed;
 use caller::Caller;
+use exposing::Exposing;
+use exposure_wire::{EXPOSE, EXPOSED, RELEASED, REVOKE};
 use key::{Described, Owning};
 use operation::{Local, Memory, Operation};
 use owner::{Owner, disconnect};
 use registry::{Region, Span};
 use wire::{ANSWER, ASK, Answer, Ask, Change, SignalAsk, Update, Wish};
 
-/// How a signal changes its word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignalUpdate {
-    /// The word becomes this value.
-    Set(u64),
-    /// This value is added to the word, and wraps around. So the word counts puts.
-    Add(u64),
-}
-
-/// A word of 8 bytes that changes once the data of a put is there.
-#[derive(Clone, Copy, Debug)]
-pub struct Signal<'k> {
-    /// The word, which is aligned to 8 bytes. The memory belongs to the target of the put.
-    pub at: Place<'k>,
-    /// The change.
-    pub update: SignalUpdate,
-}
-
-/// The width of a word of an atomic operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
-    /// 4 bytes.
-    Four,
-    /// 8 bytes.
-    Eight,
-}
-
-/// An atomic operation. Of a word of 4 bytes, the lower half of the values counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AtomicOperation {
-    /// Adds, and wraps around.
-    Add(u64),
-    /// Stores the value.
-    Swap(u64),
-    /// Stores `new` if the word is `expected`.
-    CompareSwap {
-        /// The value that the word must have.
-        expected: u64,
-        /// The value that it then gets.
-        new: u64,
-    },
-    /// And of all bits.
-    And(u64),
-    /// Or of all bits.
-    Or(u64),
-    /// Exclusive or of all bits.
-    Xor(u64),
-}
-
 /// The one-sided operations of one engine. May be used from any thread.
 pub struct OneSided {
     active: ActiveMessages,
-    owner: Arc<Owner>,
+    exposing: Arc<Exposing>,
     caller: Arc<Caller>,
     engine: Arc<Engine>,
     size: u32,
@@ -117,15 +83,14 @@ impl OneSided {
         let (owner, caller) = (Arc::<Owner>::default(), Arc::new(Caller::new(active.poster().clone())));
         let serving = owner.clone();
         active.register(ASK, move |arrival| serving.serve(arrival))?;
-        // The engine keeps the handlers, so they must not keep the engine.
-        let waiting = Arc::downgrade(&caller);
-        active.register(ANSWER, move |arrival| {
-            let (source, poster) = (arrival.source(), arrival.poster());
-            if let Some(Err(malformed)) = waiting.upgrade().map(|caller| caller.answer(arrival)) {
-                disconnect(poster.engine(), source, &malformed);
-            }
-        })?;
-        Ok(OneSided { active, owner, caller, engine: engine.clone(), size, me })
+        listen(&active, ANSWER, &caller, Caller::answer)?;
+        let exposing = Arc::new(Exposing::new(owner.clone()));
+        let (asked, releasing) = (exposing.clone(), exposing.clone());
+        active.register(EXPOSE, move |arrival| asked.expose(arrival))?;
+        active.register(RELEASED, move |arrival| releasing.released(arrival))?;
+        listen(&active, EXPOSED, &caller, Caller::exposed)?;
+        listen(&active, REVOKE, &caller, Caller::revoked)?;
+        Ok(OneSided { active, exposing, caller, engine: engine.clone(), size, me })
     }
 
     /// Registers `len` bytes at `address`, after looking up where they lie. They must lie in one allocation.
@@ -149,7 +114,7 @@ impl OneSided {
             return bad("it lies in several allocations: register each of them");
         }
         let region = Region { address: address.expose_provenance(), len, location };
-        let name = self.owner.add(region)?;
+        let name = self.exposing.owner.add(region)?;
         let described = Described {
             base: region.address as u64,
             len,
@@ -157,7 +122,8 @@ impl OneSided {
             class: location.class,
             device: owning(devices, &location),
         };
-        Ok(Registered::new(self.owner.clone(), self.engine.clone(), region, RemoteKey::new(&described, name)))
+        let (exposing, poster) = (self.exposing.clone(), self.active.poster().clone());
+        Ok(Registered::new(exposing, poster, region, RemoteKey::new(&described, name)))
     }
 
     /// Starts to copy `from`, one run of bytes on the host or a device, to `to`. Then `signal` is given. The request
@@ -180,7 +146,7 @@ impl OneSided {
         let span = self.span(to, memory.len)?;
         let signal = signal.map(|signal| self.signal(&signal, to.key.rank())).transpose()?;
         // SAFETY: the caller's promise.
-        unsafe { self.start(to.key.rank(), span, Wish::Put(signal), Local::Put(memory), request) }
+        unsafe { self.start(to.key, span, Wish::Put(signal), Local::Put(memory), request) }
     }
 
     /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer.
@@ -194,7 +160,7 @@ impl OneSided {
         let memory = contiguous(into)?;
         let span = self.span(from, memory.len)?;
         // SAFETY: the caller's promise.
-        unsafe { self.start(from.key.rank(), span, Wish::Get, Local::Get(memory), request) }
+        unsafe { self.start(from.key, span, Wish::Get, Local::Get(memory), request) }
     }
 
     /// Starts an atomic operation on the word at `at`, and stores the word before it in `old`. The target's CPU makes it.
@@ -227,7 +193,7 @@ impl OneSided {
         };
         let (wish, local) = (Wish::Atomic(Change { update, value, compare }), Local::Atomic(old.expose_provenance()));
         // SAFETY: the caller's promise.
-        unsafe { self.start(at.key.rank(), span, wish, local, request) }
+        unsafe { self.start(at.key, span, wish, local, request) }
     }
 
     /// Orders operations that start after this call after all earlier ones to `target`, or to every target. Does not
@@ -283,8 +249,17 @@ impl OneSided {
         self.active.poster().pending()
     }
 
-    /// Ends one-sided operations. Those under way fail, and peers' later ones are not served.
+    /// Ends one-sided operations. Those under way fail, and peers' later ones are not served. Waits until this process
+    /// and its peers access each other's memory directly no more, so it may wait for the peers' progress.
     pub fn close(&self) {
+        if !self.engine.is_forked() {
+            let poster = self.active.poster();
+            let end = Instant::now() + LAST_WAIT;
+            self.engine.wait_until(|| {
+                let over = self.caller.stop_reaching() & self.exposing.stop_exposing(poster);
+                over || (std::thread::panicking() && Instant::now() > end)
+            });
+        }
         self.active.close();
     }
 
@@ -292,7 +267,7 @@ impl OneSided {
     /// As [`put`](Self::put), [`get`](Self::get) or [`atomic`](Self::atomic).
     unsafe fn start(
         &self,
-        to: Rank,
+        key: &RemoteKey,
         span: Span,
         wish: Wish,
         local: Local,
@@ -302,11 +277,18 @@ impl OneSided {
         let Some(request) = NonNull::new(request.cast_mut()) else {
             return Err(Error::BadRequest { reason: "it is null" });
         };
+        let to = key.rank();
+        let on_device = matches!(key.class(), Some(MemoryClass::Device | MemoryClass::Managed));
+        if !matches!(local, Local::Atomic(_)) && (on_device || span.len > INLINE_LIMIT as u64) {
+            // A direct access may end at once, so that nothing waits for it. A program that makes only such accesses must
+            // hear nevertheless that an owner revokes its memory.
+            self.engine.progress();
+        }
         self.caller.issue(to, |number| {
             // SAFETY: the caller's promise; the completion is the first field of a request.
             let user = unsafe { Active::new(request.cast()) };
             // SAFETY: the caller's promise.
-            unsafe { Operation::new(to, Ask { number, span, wish }, local, user) }
+            unsafe { Operation::new(to, Ask { number, span, wish }, local, on_device, user) }
         })
     }
 
@@ -348,6 +330,23 @@ impl OneSided {
     }
 }
 
+/// Has the caller's side handle messages with this id.
+fn listen(
+    active: &ActiveMessages,
+    id: u32,
+    caller: &Arc<Caller>,
+    handle: fn(&Arc<Caller>, Arrival<'_>) -> Result<(), Malformed>,
+) -> Result<(), Error> {
+    // The engine keeps the handlers, so they must not keep the engine.
+    let caller = Arc::downgrade(caller);
+    active.register(id, move |arrival| {
+        let (source, poster) = (arrival.source(), arrival.poster());
+        if let Some(Err(malformed)) = caller.upgrade().map(|caller| handle(&caller, arrival)) {
+            disconnect(poster.engine(), source, &malformed);
+        }
+    })
+}
+
 /// Returns the device that owns the memory, for people to read.
 fn owning(devices: &Devices, location: &cableway_common_cuda::Location) -> Option<Owning> {
     let device = location.device.filter(|_| location.class != MemoryClass::Pinned)?;
@@ -368,4 +367,5 @@ pub(crate) fn recode(bytes: &[u8]) {
     if let Ok(answer) = Answer::parse(bytes) {
         assert_eq!(&answer.to_bytes()[..], bytes);
     }
+    exposure_wire::recode(bytes);
 }

@@ -8,7 +8,8 @@ use cableway_base::Rank;
 use parking_lot::Mutex;
 
 use super::caller::Caller;
-use super::wire::{ASK, Answer, Ask};
+use super::registry::Span;
+use super::wire::{ASK, Answer, Ask, Wish};
 use crate::am::Arrival;
 use crate::buffer::Buffer;
 use crate::core::{Active, Done};
@@ -17,9 +18,11 @@ use crate::status::Status;
 
 /// See the module.
 pub(super) struct Operation {
-    to: Rank,
-    ask: Ask,
-    local: Local,
+    pub(super) to: Rank,
+    pub(super) ask: Ask,
+    pub(super) local: Local,
+    /// Whether the target's memory is on a device, as its key tells.
+    pub(super) remote_on_device: bool,
     state: Mutex<State>,
 }
 
@@ -63,13 +66,47 @@ impl Operation {
     ///
     /// # Safety
     /// The local memory is valid, and for a get or an atomic operation exclusive to it, until `user` is completed.
-    pub(super) unsafe fn new(to: Rank, ask: Ask, local: Local, user: Active) -> Self {
+    pub(super) unsafe fn new(to: Rank, ask: Ask, local: Local, remote_on_device: bool, user: Active) -> Self {
         let state = State { left: 1, answered: false, error: None, dropped: false, user: Some(user) };
-        Operation { to, ask, local, state: Mutex::new(state) }
+        Operation { to, ask, local, remote_on_device, state: Mutex::new(state) }
+    }
+
+    /// Starts the operation, directly or by the owner, unless it has failed already.
+    pub(super) fn start(self: &Arc<Self>, caller: &Arc<Caller>) {
+        let Some(part) = self.begin_part(caller) else { return };
+        if !self.start_directly(caller) {
+            self.start_by_owner(caller);
+        }
+        part.end(Ok(()));
+    }
+
+    /// Handles the end of a direct move: goes by the owner if the link refused it, and asks for the signal of a put.
+    pub(super) fn moved(self: &Arc<Self>, caller: &Arc<Caller>, result: Result<(), Error>) {
+        if self.state.lock().answered {
+            return;
+        }
+        match result {
+            Err(Error::Btl(cableway_btl::Error::Unavailable { .. })) => return self.start_by_owner(caller),
+            Err(error) => return self.fail(caller, error),
+            Ok(()) => caller.poster.engine().core().counters.one_sided_direct.increment(),
+        }
+        if !matches!(self.ask.wish, Wish::Put(Some(_))) {
+            if !std::mem::replace(&mut self.state.lock().answered, true) {
+                self.end_part(caller, Ok(()));
+            }
+            return;
+        }
+        let ask = Ask { span: Span { len: 0, ..self.ask.span }, ..self.ask };
+        // SAFETY: there is no data.
+        let posted = unsafe { caller.poster.post_inline(self.to, ASK, &ask.to_bytes(), Buffer::EMPTY) };
+        if let Err(error) = posted {
+            self.fail(caller, error.clone());
+            caller.lose(self.to, &error);
+        }
     }
 
     /// Sends the ask, and the data of a put.
-    pub(super) fn start(self: &Arc<Self>, caller: &Arc<Caller>) {
+    fn start_by_owner(self: &Arc<Self>, caller: &Arc<Caller>) {
         let (poster, header) = (&caller.poster, self.ask.to_bytes());
         let data = match self.local {
             Local::Put(memory) => memory.buffer(),
@@ -128,6 +165,17 @@ impl Operation {
         }
     }
 
+    /// Begins a part, which the operation waits for. Returns `None` if the operation was answered or has failed: then
+    /// its buffer must not be used.
+    pub(super) fn begin_part(self: &Arc<Self>, caller: &Arc<Caller>) -> Option<Part> {
+        let mut state = self.state.lock();
+        if state.answered {
+            return None;
+        }
+        state.left += 1;
+        Some(Part { operation: self.clone(), caller: caller.clone(), open: true })
+    }
+
     fn end_part(self: &Arc<Self>, caller: &Arc<Caller>, result: Result<(), Error>) {
         let (user, error) = {
             let mut state = self.state.lock();
@@ -151,14 +199,19 @@ impl Operation {
 }
 
 /// A part of an operation that is under way. It ends even if active messages drop it.
-struct Part {
+pub(super) struct Part {
     operation: Arc<Operation>,
     caller: Arc<Caller>,
     open: bool,
 }
 
 impl Part {
-    fn end(mut self, result: Result<(), Error>) {
+    /// Returns the operation, and its process's other ones.
+    pub(super) fn of(&self) -> (Arc<Operation>, Arc<Caller>) {
+        (self.operation.clone(), self.caller.clone())
+    }
+
+    pub(super) fn end(mut self, result: Result<(), Error>) {
         self.open = false;
         self.operation.end_part(&self.caller, result);
     }

@@ -108,10 +108,20 @@ impl Owner {
         }
     }
 
+    /// Pins all of a registration that a peer names.
+    pub(super) fn pin_all(self: &Arc<Self>, name: &Name) -> Result<Pinned, Refusal> {
+        let pin = self.registry.lock().pin_all(name)?;
+        Ok(self.pinned(pin))
+    }
+
     fn pin(self: &Arc<Self>, span: &Span) -> Result<Pinned, Refusal> {
         let pin = self.registry.lock().pin(span)?;
+        Ok(self.pinned(pin))
+    }
+
+    fn pinned(self: &Arc<Self>, pin: Pin) -> Pinned {
         let Pin { address, len, location, .. } = pin;
-        Ok(Pinned { owner: self.clone(), address, len, location, pin: Some(pin) })
+        Pinned { owner: self.clone(), address, len, location, pin: Some(pin) }
     }
 
     fn pin_word(self: &Arc<Self>, span: &Span) -> Result<PinnedWord, Refusal> {
@@ -122,11 +132,11 @@ impl Owner {
 }
 
 /// Bytes of registered memory, which stays registered until this is dropped.
-struct Pinned {
+pub(super) struct Pinned {
     owner: Arc<Owner>,
-    address: usize,
-    len: u64,
-    location: Location,
+    pub(super) address: usize,
+    pub(super) len: u64,
+    pub(super) location: Location,
     /// `None` in the drop only.
     pin: Option<Pin>,
 }

@@ -5,30 +5,31 @@ use std::time::{Duration, Instant};
 
 use cableway_common_cuda::Location;
 
+use super::exposing::Exposing;
 use super::key::RemoteKey;
-use super::owner::Owner;
 use super::registry::{Region, Span};
+use crate::am::Poster;
 use crate::error::Error;
-use crate::tag::Engine;
 
 /// Time that the end of a registration waits for accesses of peers if the thread panics or the engine was finalized.
-const LAST_WAIT: Duration = Duration::from_secs(10);
+pub(super) const LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// Memory that peers may access by its key until this is dropped. May be used from any thread.
 ///
-/// The drop refuses later accesses and waits for those under way. It makes progress meanwhile, so it must not be called
-/// in a handler. If it can not wait any more, because the thread panics or the engine was finalized, and a peer still
+/// The drop refuses later accesses and waits for those under way. Peers that access the memory directly are asked to stop,
+/// so it also waits until each of them makes progress. It makes progress itself meanwhile, so it must not be called in a
+/// handler. If it can not wait any more, because the thread panics or the engine was finalized, and a peer still
 /// accesses the memory after 10 s, it aborts the process: the memory must not be freed.
 pub struct Registered {
-    owner: Arc<Owner>,
-    engine: Arc<Engine>,
+    exposing: Arc<Exposing>,
+    poster: Poster,
     region: Region,
     key: RemoteKey,
 }
 
 impl Registered {
-    pub(super) fn new(owner: Arc<Owner>, engine: Arc<Engine>, region: Region, key: RemoteKey) -> Self {
-        Registered { owner, engine, region, key }
+    pub(super) fn new(exposing: Arc<Exposing>, poster: Poster, region: Region, key: RemoteKey) -> Self {
+        Registered { exposing, poster, region, key }
     }
 
     /// Returns the key, to be sent to those who may access the memory.
@@ -51,22 +52,24 @@ impl Registered {
     /// # Errors
     /// The registration has ended, the word is not within the memory or is misaligned, or the device driver refused.
     pub fn load(&self, offset: u64) -> Result<u64, Error> {
-        self.owner.load(self.engine.devices(), &Span { name: self.key.name(), offset, len: 8 })
+        self.exposing.owner.load(self.poster.engine().devices(), &Span { name: self.key.name(), offset, len: 8 })
     }
 
     /// Ends the registration as the drop does. Later loads fail.
     pub fn end(&self) {
-        if self.engine.is_forked() {
+        let engine = self.poster.engine();
+        if engine.is_forked() {
             // Peers access the parent's memory, and locks may be held for ever here.
             return;
         }
         let name = &self.key.name();
-        self.owner.close(name);
+        self.exposing.owner.close(name);
         let mut removed = false;
         let end = Instant::now() + LAST_WAIT;
-        self.engine.wait_until(|| {
-            removed = self.owner.remove(name);
-            removed || ((std::thread::panicking() || self.engine.core().check_open().is_err()) && Instant::now() > end)
+        engine.wait_until(|| {
+            self.exposing.revoke(&self.poster, name);
+            removed = self.exposing.owner.remove(name);
+            removed || ((std::thread::panicking() || engine.core().check_open().is_err()) && Instant::now() > end)
         });
         if !removed {
             log::error!("aborting: a peer accesses registered memory that this process wants to free");

@@ -77,6 +77,26 @@ impl Registry {
     /// Begins an access that a peer asks for.
     pub(super) fn pin(&mut self, span: &Span) -> Result<Pin, Refusal> {
         let Span { name, offset, len } = span;
+        let (slot, entry) = self.admit(name)?;
+        let Region { address, len: registered, location } = entry.region;
+        if offset.checked_add(*len).is_none_or(|end| end > registered) {
+            return Err(Refusal::OutOfRange);
+        }
+        entry.pins += 1;
+        // It does not wrap: the offset is within the region, whose end does not.
+        Ok(Pin { slot, address: address + *offset as usize, len: *len, location })
+    }
+
+    /// Begins an access to all of a registration.
+    pub(super) fn pin_all(&mut self, name: &Name) -> Result<Pin, Refusal> {
+        let (slot, entry) = self.admit(name)?;
+        let Region { address, len, location } = entry.region;
+        entry.pins += 1;
+        Ok(Pin { slot, address, len, location })
+    }
+
+    /// Finds the registration that a peer names.
+    fn admit(&mut self, name: &Name) -> Result<(u32, &mut Entry), Refusal> {
         let (slot, generation) = (name.slot.get(), name.generation.get());
         let place = self.slots.get_mut(slot as usize).ok_or(Refusal::UnknownKey)?;
         let entry = match &mut place.entry {
@@ -90,13 +110,7 @@ impl Registry {
         if entry.closed {
             return Err(Refusal::Deregistered);
         }
-        let Region { address, len: registered, location } = entry.region;
-        if offset.checked_add(*len).is_none_or(|end| end > registered) {
-            return Err(Refusal::OutOfRange);
-        }
-        entry.pins += 1;
-        // It does not wrap: the offset is within the region, whose end does not.
-        Ok(Pin { slot, address: address + *offset as usize, len: *len, location })
+        Ok((slot, entry))
     }
 
     /// Ends an access.

@@ -5,6 +5,7 @@ pub mod active;
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub mod memory;
 pub mod net;
+pub mod sides;
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub mod windows;
 

@@ -8,6 +8,7 @@ use super::receive::Incoming;
 use super::send::Outgoing;
 use crate::core::{self, PeerState, Table};
 use crate::protocol::context::Operation;
+use crate::protocol::direct::DirectJob;
 use crate::protocol::host_costs::HostCosts;
 use crate::protocol::offered::Offers;
 use crate::protocol::one_copy::OneCopyHistory;
@@ -44,12 +45,16 @@ pub(crate) struct Queues {
     /// Messages with pieces to get.
     pub(crate) gets: VecDeque<Id>,
     pub(crate) put_jobs: Slab<PutJob>,
+    /// Direct jobs with pieces to move.
+    pub(crate) direct: VecDeque<usize>,
+    pub(crate) direct_jobs: Slab<DirectJob>,
 }
 
 impl Queues {
     #[inline]
     pub(crate) fn are_empty(&self) -> bool {
-        self.starts.is_empty() && self.streams.is_empty() && self.puts.is_empty() && self.gets.is_empty()
+        let messages = self.starts.is_empty() && self.streams.is_empty();
+        messages && self.puts.is_empty() && self.gets.is_empty() && self.direct.is_empty()
     }
 }
 
@@ -71,7 +76,7 @@ impl PeerState for State {
     }
 
     fn clear_queues(&mut self) {
-        let put_jobs = std::mem::take(&mut self.queues.put_jobs);
-        self.queues = Queues { put_jobs, ..Queues::default() };
+        let Queues { put_jobs, direct_jobs, .. } = std::mem::take(&mut self.queues);
+        self.queues = Queues { put_jobs, direct_jobs, ..Queues::default() };
     }
 }

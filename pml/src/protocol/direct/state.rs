@@ -1,0 +1,25 @@
+//! State of direct moves.
+
+use cableway_btl::Region;
+
+use crate::core::Active;
+use crate::error::Error;
+use crate::wire::Exposed;
+
+/// Bytes that this process moves between its memory and a peer's.
+pub(crate) struct DirectJob {
+    /// Whether the peer's memory is written.
+    pub(super) store: bool,
+    pub(super) local: Region,
+    pub(super) remote: Exposed,
+    /// Whether either memory is on a device.
+    pub(super) on_device: bool,
+    /// The offset of the bytes in the exposed memory.
+    pub(super) offset: u64,
+    /// Bytes that the link took.
+    pub(super) next: usize,
+    pub(super) outstanding: usize,
+    /// The first error. No piece starts after it.
+    pub(super) error: Option<Error>,
+    pub(super) request: Active,
+}

@@ -1,0 +1,171 @@
+//! Direct puts and gets: the caller moves the bytes by a link's own operation, and the owner takes no part.
+//!
+//! Each operation asks whether it can, and whether that costs less. The first one that would go directly asks the owner
+//! for the memory's exposure, and goes by the owner. The signal of a put is given by the owner, after the bytes have
+//! moved: one unit changes all words.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cableway_btl::{Flags, Region};
+use cableway_common_cuda::{Location, Order};
+
+use super::caller::Caller;
+use super::exposure_wire::Ways;
+use super::exposures::{Begin, Ticket};
+use super::operation::{Local, Memory, Operation, Part};
+use super::wire::Wish;
+use crate::am::INLINE_LIMIT;
+use crate::core::{Active, Done};
+use crate::error::Error;
+use crate::protocol::Slot;
+use crate::protocol::direct::{self, Access, Move, Way, WayCosts};
+use crate::tag::Request;
+use crate::wire::Exposed;
+
+/// A direct move under way.
+#[repr(C)]
+struct Moving {
+    /// The first field, so that both have the same address.
+    request: Request,
+    part: Part,
+}
+
+/// A direct move that may start.
+struct Plan<'p> {
+    slot: &'p Slot,
+    access: Access,
+    memory: Memory,
+    location: Location,
+    way: Exposed,
+}
+
+impl Operation {
+    /// Starts to move the bytes directly. Returns false, and has started nothing, if they go by the owner.
+    pub(super) fn start_directly(self: &Arc<Self>, caller: &Arc<Caller>) -> bool {
+        let (store, memory) = match self.local {
+            Local::Put(memory) => (true, memory),
+            Local::Get(memory) => (false, memory),
+            Local::Atomic(_) => return false,
+        };
+        // Nothing is cheaper than host data that travels with its request, so the memory is not looked up.
+        let little = memory.len <= INLINE_LIMIT as u64 && !self.remote_on_device;
+        if little || memory.len == 0 || self.to == caller.poster.rank() {
+            return false;
+        }
+        let (engine, Ok(len)) = (caller.poster.engine(), usize::try_from(memory.len)) else { return false };
+        // The first operation connects, so that it can ask for the exposure, too.
+        let Ok(slot) = engine.peer(self.to) else { return false };
+        let location = engine.devices().classify(std::ptr::with_exposed_provenance(memory.address), len);
+        let access = Access {
+            store,
+            len: memory.len,
+            local_on_device: location.on_device(),
+            remote_on_device: self.remote_on_device,
+            copy_only: engine.core().copy_only(),
+            inline_limit: INLINE_LIMIT as u64,
+            links: slot.channel.lock().links.abilities(),
+            costs: WayCosts::NOT_ASKED,
+        };
+        if direct::choose(&access) == Way::Owner {
+            return false;
+        }
+        let Some(ways) = self.reach(caller) else { return false };
+        let way = if store { ways.write } else { ways.read };
+        let started = way.is_some_and(|way| {
+            // SAFETY: the operation keeps the memory until it is complete, and its use of the exposure until the move
+            // has ended.
+            unsafe { self.start_move(caller, Plan { slot, access, memory, location, way }) }
+        });
+        if !started {
+            caller.end_use(self.to, Ticket::from(&self.ask.span.name));
+        }
+        started
+    }
+
+    /// Begins to use the exposure of the memory, or asks the owner for it.
+    fn reach(&self, caller: &Caller) -> Option<Arc<Ways>> {
+        let span = &self.ask.span;
+        // The owner refuses a put with a wrong signal before it writes. Here only a word that the owner has exposed is
+        // known to be right. Its alignment was checked.
+        let word = match &self.ask.wish {
+            Wish::Put(Some(signal)) => signal.word,
+            // A get has no word. Its own bytes are checked below.
+            _ => *span,
+        };
+        let (begun, name) = caller.exposures_of(self.to, |exposures| match exposures.covers(&word) {
+            true => (exposures.begin(span), span.name),
+            false => (exposures.ask(&word.name), word.name),
+        })?;
+        match begun {
+            Begin::Use(ways) => Some(ways),
+            Begin::Ask => {
+                caller.ask_to_expose(self.to, &name);
+                None
+            }
+            Begin::Owner => None,
+        }
+    }
+
+    /// Starts the move if the links' costs are in its favour.
+    ///
+    /// # Safety
+    /// The memory stays valid, without conflicting accesses, and the peer's memory exposed, until the move has ended.
+    unsafe fn start_move(self: &Arc<Self>, caller: &Arc<Caller>, plan: Plan<'_>) -> bool {
+        let Plan { slot, mut access, memory, location, way } = plan;
+        let engine = caller.poster.engine();
+        let mut done = Done::default();
+        let started = engine.protocols.with(slot, &mut done, |cx, channel| {
+            let named = |link: &&_| is_named(link, &way);
+            let Some(link) = channel.links.active.iter().find(named) else { return false };
+            let mut order = Order::None;
+            if access.local_on_device || access.remote_on_device {
+                access.costs = direct::costs(link, access.store, &location, &way.handle);
+                if direct::choose(&access) == Way::Owner {
+                    return false;
+                }
+            }
+            if access.local_on_device {
+                let by_nic = link.has(Flags::DEVICE_DIRECT);
+                // A NIC follows no stream.
+                if by_nic && !engine.devices().ask_default_stream(&location).unwrap_or(false) {
+                    return false;
+                }
+                order = if by_nic { Order::None } else { engine.devices().order(&location) };
+            }
+            let Some(part) = self.begin_part(caller) else { return false };
+            let moving = Box::into_raw(Box::new(Moving { request: Request::new(), part }));
+            // SAFETY: the request is new, and the hook gets the box that it expects.
+            unsafe { (*moving).request.set_hook(Some((moved, moving.cast()))) };
+            // SAFETY: the request is inactive, and the box lives until the hook frees it. It is not null.
+            let request = unsafe { Active::new(std::ptr::NonNull::new_unchecked(moving.cast())) };
+            let address = std::ptr::with_exposed_provenance_mut(memory.address);
+            let local = Region { address, len: memory.len as usize, location, order };
+            let (store, remote_on_device, offset) = (access.store, access.remote_on_device, self.ask.span.offset);
+            let what = Move { store, local, remote: way, remote_on_device, offset };
+            // SAFETY: the caller's promise.
+            unsafe { direct::start(cx, channel, what, request) };
+            true
+        });
+        done.run();
+        started
+    }
+}
+
+fn is_named(link: &crate::core::Link, way: &Exposed) -> bool {
+    (link.tag, link.ordinal) == (way.btl, way.ordinal)
+}
+
+/// Handles the end of a move. It is the hook of its request.
+///
+/// # Safety
+/// `user` is a leaked box of a [`Moving`], and nothing else uses it.
+unsafe fn moved(_request: *const Request, user: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let Moving { request, part } = *unsafe { Box::from_raw(user.cast::<Moving>()) };
+    let result: Result<(), Error> = request.result().map(drop);
+    let (operation, caller) = part.of();
+    caller.end_use(operation.to, Ticket::from(&operation.ask.span.name));
+    operation.moved(&caller, result);
+    part.end(Ok(()));
+}

@@ -1,0 +1,82 @@
+//! One-sided operations, directly and by the owner, compared with a model of memory.
+
+mod common;
+
+use cableway_btl::Flags;
+use cableway_pml::Request;
+use proptest::prelude::*;
+use zerocopy::IntoBytes;
+
+use common::sides::{Sides, memory};
+use common::{Link, pattern};
+
+fn links() -> [Link; 3] {
+    let link = Link::new("net", Flags::GET | Flags::PUT);
+    let late = link.with(|link| link.asynchronous = true);
+    [link, late, late.with(|link| link.busy = 600)]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put { at: usize, len: usize, seed: u8 },
+    Get { at: usize, len: usize },
+    Fence,
+    Renew,
+}
+
+const MEMORY: usize = 60_000;
+
+fn step() -> impl Strategy<Value = Step> {
+    let place = || (0..MEMORY, 0..MEMORY).prop_map(|(at, len)| (at, len.min(MEMORY - at)));
+    prop_oneof![
+        4 => (place(), any::<u8>()).prop_map(|((at, len), seed)| Step::Put { at, len, seed }),
+        3 => place().prop_map(|(at, len)| Step::Get { at, len }),
+        3 => (0..MEMORY - 50, 0..50_usize, any::<u8>()).prop_map(|(at, len, seed)| Step::Put { at, len, seed }),
+        2 => Just(Step::Fence),
+        1 => Just(Step::Renew),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Operations with a fence between them act as on memory of this process, whichever way they go.
+    #[test]
+    fn fenced_operations_agree_with_a_model(which in 0..3_usize, steps in prop::collection::vec(step(), 1..40)) {
+        let sides = Sides::new(2, &[links()[which]]);
+        let (mut words, mut model) = (memory(MEMORY), vec![0_u8; MEMORY]);
+        let (address, len) = (words.as_mut_bytes().as_mut_ptr(), MEMORY);
+        let mut window = sides.register_at(1, address, len);
+        let mut started: Vec<(Box<Request>, Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+        for step in steps {
+            sides.sides[0].fence(None);
+            match step {
+                Step::Put { at, len, seed } => {
+                    let data = pattern(len, seed);
+                    model[at..at + len].copy_from_slice(&data);
+                    started.push((sides.start_put(0, &data, window.key().at(at as u64), None), data, None));
+                }
+                Step::Get { at, len } => {
+                    let mut room = vec![0; len];
+                    let get = sides.start_get(0, &mut room, window.key().at(at as u64));
+                    started.push((get, room, Some(model[at..at + len].to_vec())));
+                }
+                Step::Fence => sides.ranks.settle(),
+                Step::Renew => {
+                    let requests: Vec<&Request> = started.iter().map(|(request, ..)| &**request).collect();
+                    sides.ranks.finish(&requests);
+                    drop(window);
+                    window = sides.register_at(1, address, len);
+                }
+            }
+        }
+        let requests: Vec<&Request> = started.iter().map(|(request, ..)| &**request).collect();
+        sides.ranks.finish(&requests);
+        drop(window);
+        for (request, room, expected) in &started {
+            prop_assert!(request.result().is_ok());
+            prop_assert!(expected.as_ref().is_none_or(|expected| expected == room));
+        }
+        prop_assert!(words.as_bytes()[..MEMORY] == model);
+    }
+}
