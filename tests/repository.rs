@@ -135,6 +135,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["core"],
             &["protocol"],
             &["tag"],
+            &["stream"],
             &["am"],
             &["rma"],
             &["lib.rs", "fuzzing.rs"],
