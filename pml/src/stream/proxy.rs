@@ -155,7 +155,7 @@ impl Shared {
     pub(super) fn called(&self) {
         let mut control = self.control.lock();
         control.calls += 1;
-        if control.asleep {
+        if std::mem::take(&mut control.asleep) {
             self.wake.notify_one();
         }
     }

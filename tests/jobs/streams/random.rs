@@ -121,6 +121,9 @@ fn one_program(
             right.scope(move |c| -> Outcome {
                 let (mut in_a, mut in_b, mut in_c) = (Vec::new(), Vec::new(), Vec::new());
                 for (message, [from, to]) in planned.iter().zip(ends) {
+                    wait(a, &mut in_a)?;
+                    wait(b, &mut in_b)?;
+                    wait(c, &mut in_c)?;
                     // The receive first: a rank may send to itself.
                     for (side, buffer) in [(1, to), (0, from)] {
                         let Some(buffer) = buffer else { continue };
@@ -153,7 +156,7 @@ fn one_program(
     expect(planned.len(), memory.len())
 }
 
-/// Adds a side of a message to a stream. From time to time the stream waits for all that it has begun.
+/// Adds a side of a message to a stream.
 fn add<'s>(
     scope: &'s StreamScope<'s, '_>,
     open: &mut Vec<StreamRequest<'s>>,
@@ -170,6 +173,11 @@ fn add<'s>(
         (_, true) => scope.recv(on, &lent, sender.rank, tag)?,
         (_, false) => open.push(scope.irecv(on, &lent, sender.rank, tag)?),
     }
+    Ok(())
+}
+
+/// From time to time a stream waits for all that it has begun. Both sides of these messages have been added.
+fn wait<'s>(scope: &'s StreamScope<'s, '_>, open: &mut Vec<StreamRequest<'s>>) -> Outcome {
     if open.len() > 5 {
         scope.wait(open)?;
         open.clear();
