@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::message::StreamMessage;
 use super::operation::{Described, Message, Way};
-use super::proxy::Shared;
+use super::shared::Shared;
 use super::state::StreamState;
 use crate::buffer::Buffer;
 use crate::error::Error;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::operation::Message;
-use super::proxy::Shared;
+use super::shared::Shared;
 use crate::error::Error;
 use crate::status::Status;
 

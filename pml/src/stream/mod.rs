@@ -21,8 +21,10 @@ mod message;
 mod operation;
 mod proxy;
 mod queue;
+mod shared;
 mod state;
+mod streams;
 
 pub use handle::{Stream, StreamBatch};
 pub use message::StreamMessage;
-pub use proxy::Streams;
+pub use streams::Streams;
