@@ -162,3 +162,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/active-messages.md")]
 struct ActiveMessagesPage;
+
+/// Compiles the program of the page about streams as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/streams.md")]
+struct StreamsPage;
