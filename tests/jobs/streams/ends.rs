@@ -54,9 +54,9 @@ pub(super) fn errors() -> Outcome {
             }
             Ok(())
         })?;
-        let mut out = raw(large, len);
+        let out = raw(large, len);
         stream.scope(|scope| -> Outcome {
-            let lent = scope.lend_shared(&mut out);
+            let lent = scope.lend_shared(&out);
             if program.me == 1 {
                 let error = scope.send(on, &lent, peer, 4).err().ok_or("the call hid an error")?;
                 return expect(is_truncated(&error), true);
