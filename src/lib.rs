@@ -68,6 +68,11 @@
 //! change its words ([`Communicator::put_signal`], [`Communicator::get`], [`Communicator::atomic`]), also in a [`Scope`].
 //! docs/one-sided.md says what is ordered and what is checked.
 //!
+//! # Streams
+//!
+//! [`World::stream`] takes a stream of the program. In a [`StreamScope`] the stream itself starts messages and waits for
+//! them, in its order, and the CPU does not stop it.
+//!
 //! # Order
 //!
 //! Two messages from one rank to another on one communicator, whose tags both match a receive, are received in the order
@@ -111,6 +116,7 @@ mod raw;
 mod registration;
 mod scope;
 mod selector;
+mod stream;
 mod word;
 mod world;
 
@@ -128,6 +134,7 @@ pub use raw::RawRequest;
 pub use registration::{RawMemory, Register, RegisteredMemory, Registration, ScopedRegistration};
 pub use scope::{CollectiveRequest, Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
+pub use stream::{Lent, StreamRef, StreamRequest, StreamScope, StreamWord};
 pub use word::{Atomic, Word};
 pub use world::{World, WorldOptions};
 
@@ -146,7 +153,7 @@ pub use cableway_coll::{Element, Error as CollectiveError, ReduceOperation};
 pub use cableway_common_cuda::{
     BufferKind, CopyCost, CostOrigin, CostReport, DeviceBuffer, DeviceCosts, DeviceError, DeviceFacts, DeviceIndex,
     Devices, DriverFacts, Facts, HIP_LIBDIR_VARIABLE, Known, LIBDIR_VARIABLE, Link, MemoryClass, PeerCosts, Vendor,
-    WritesSeen,
+    WaitCondition, WritesSeen,
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{
@@ -165,3 +172,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/active-messages.md")]
 struct ActiveMessagesPage;
+
+/// Compiles the program of the page about streams as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/streams.md")]
+struct StreamsPage;

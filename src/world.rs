@@ -1,15 +1,15 @@
 //! A process as a member of its job.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cableway_base::{Counters, Parameters, Rank, Source};
 use cableway_btl::Modex;
 use cableway_coll::Collectives;
 use cableway_common_cuda::Devices;
-use cableway_pml::{ActiveMessages, Config, Engine, OneSided};
+use cableway_pml::{ActiveMessages, Config, Engine, OneSided, Streams};
 use cableway_transports::Growth;
 
 use crate::communicator::Communicator;
@@ -31,6 +31,8 @@ pub struct World {
 pub(crate) struct Inner {
     // Declared first, so that the thread ends before the engine is dropped.
     _progress_thread: Option<ProgressThread>,
+    /// As the thread above, it ends before the engine is dropped.
+    pub(crate) streams: OnceLock<Streams>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) collectives: Arc<Collectives>,
     pub(crate) one_sided: OneSided,
@@ -187,6 +189,7 @@ impl WorldOptions {
         let progress_thread = parameters.progress_thread.then(|| ProgressThread::start(&engine)).transpose()?;
         let inner = Arc::new(Inner {
             _progress_thread: progress_thread,
+            streams: OnceLock::new(),
             collectives: Collectives::new(engine.clone(), &parameters),
             one_sided,
             active,

@@ -111,6 +111,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "reduction.rs",
                 "settings.rs",
                 "strided.rs",
+                "word_operation.rs",
             ],
             // The seam, and the vendors below it.
             &["driver"],
@@ -134,6 +135,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["core"],
             &["protocol"],
             &["tag"],
+            &["stream"],
             &["am"],
             &["rma"],
             &["osc"],

@@ -1,7 +1,7 @@
 //! Copies within this process, with host or device memory on either side.
 
 use cableway_btl::{Error, Region, Token, Transfer};
-use cableway_common_cuda::{Completion, DeviceError, Devices, Direction};
+use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Order};
 
 use crate::NAME;
 
@@ -48,7 +48,10 @@ impl Copies {
             }
             (true, true) if from.location.context != to.location.context => {
                 // An empty batch would complete at once, whatever its order.
-                let ordered = devices.default_stream(&to.location).map_err(unavailable)?;
+                let ordered = match to.order {
+                    Order::None => Completion::DONE,
+                    _ => devices.default_stream(&to.location).map_err(unavailable)?,
+                };
                 (ordered, Some(pair))
             }
             // SAFETY: the caller's promise.
@@ -95,7 +98,7 @@ impl Pair {
         devices.check_one_vendor(&self.from.location, &self.to.location)?;
         let (from, to) = (&self.from.location, &self.to.location);
         let (direction, at) = Direction::between(from, to).unwrap_or((Direction::HostToDevice, *to));
-        let mut batch = devices.batch(&at, direction, devices.order(from).max(devices.order(to)))?;
+        let mut batch = devices.batch(&at, direction, self.from.order.max(self.to.order))?;
         // SAFETY: the caller's promise.
         unsafe { batch.copy(self.to.address, self.from.address, self.to.len) };
         batch.finish()

@@ -144,6 +144,7 @@ impl DeviceInfo for Double {
             compute_capability: (0, 0),
             direct: self.direct_support(device)?,
             mapped: Err(String::new()),
+            stream_operations: Err(String::new()),
         })
     }
 

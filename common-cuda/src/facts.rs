@@ -92,6 +92,8 @@ pub struct DeviceFacts {
     pub direct: DirectSupport,
     /// How the CPU maps its memory for small copies, or why it does not.
     pub mapped: Result<String, String>,
+    /// Why its streams cannot wait for messages by memory operations, if they cannot.
+    pub stream_operations: Result<(), String>,
 }
 
 /// What one device can do with another device's memory.

@@ -65,11 +65,15 @@ mod platform;
 mod reduction;
 mod settings;
 mod strided;
+mod word_operation;
 
 pub use copies::{Completion, CopyBatch, ReductionRun};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
-pub use devices::{CopyOrder, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, Scratch, StreamQueries};
+pub use devices::{
+    CopyOrder, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, ProgramStream, Scratch, StreamQueries,
+    StreamWords,
+};
 pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};
 pub use error::DeviceError;
 pub use exported::{ExportKind, Exported, PieceDescriptor};
@@ -82,3 +86,4 @@ pub use memory::{
 };
 pub use reduction::{Element, MOST_SOURCES, ReduceOperation, Reduction};
 pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};
+pub use word_operation::{WaitCondition, WordAccess, WordOperation};

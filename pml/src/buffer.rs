@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use cableway_common_cuda::{Devices, Location};
+use cableway_common_cuda::{CopyOrder, Devices, Location};
 use cableway_datatype::{Convertor, Layout, Predefined};
 
 use crate::error::Error;
@@ -14,6 +14,7 @@ pub struct Buffer<'l> {
     /// Number of elements of `layout`, or of bytes without a layout.
     count: u64,
     layout: Option<&'l Layout>,
+    settled: bool,
 }
 
 impl std::fmt::Debug for Buffer<'_> {
@@ -28,19 +29,36 @@ static BYTE: LazyLock<Layout> = LazyLock::new(|| Predefined::Byte.datatype().com
 
 impl<'l> Buffer<'l> {
     /// An empty buffer.
-    pub const EMPTY: Buffer<'static> = Buffer { address: std::ptr::null_mut(), count: 0, layout: None };
+    pub const EMPTY: Buffer<'static> = Buffer { address: std::ptr::null_mut(), count: 0, layout: None, settled: false };
 
     /// Describes `len` contiguous bytes of host or device memory. `address` is ignored if `len` is 0. A send only reads
     /// the bytes.
     #[inline]
     pub fn bytes(address: *const u8, len: u64) -> Self {
-        Buffer { address: address.cast_mut(), count: len, layout: None }
+        Buffer { address: address.cast_mut(), count: len, layout: None, settled: false }
     }
 
     /// Describes `count` elements of `layout` at `address`. Operations keep the layout as long as they need it.
     #[inline]
     pub fn typed(address: *const u8, count: u64, layout: &'l Layout) -> Self {
-        Buffer { address: address.cast_mut(), count, layout: Some(layout) }
+        Buffer { address: address.cast_mut(), count, layout: Some(layout), settled: false }
+    }
+
+    /// Describes the same buffer after the program's work on it: operations follow no default stream. A stream that waits
+    /// for such an operation may be one that the default stream waits for.
+    pub(crate) fn settled(mut self) -> Self {
+        self.settled = true;
+        self
+    }
+
+    /// Returns the order of an operation on the buffer that begins now.
+    #[inline]
+    pub(crate) fn order(&self) -> CopyOrder {
+        let mut order = CopyOrder::begin();
+        if self.settled {
+            order.settle();
+        }
+        order
     }
 
     /// Returns the address from which the layout's offsets count.
@@ -105,7 +123,8 @@ impl<'l> Buffer<'l> {
 
     /// Copies the description, for a request that outlives the borrow.
     pub(crate) fn to_owned(self) -> OwnedBuffer {
-        OwnedBuffer { address: self.address, count: self.count, layout: self.layout.cloned() }
+        let Buffer { address, count, layout, settled } = self;
+        OwnedBuffer { address, count, layout: layout.cloned(), settled }
     }
 
     /// Returns where its data lies. Asks the driver only if that may be necessary.
@@ -122,7 +141,12 @@ impl<'l> Buffer<'l> {
     #[inline]
     pub(crate) unsafe fn convertor_to_send(&self, location: Location, devices: &Devices) -> Convertor {
         // SAFETY: the caller's promise; the location is that of this buffer.
-        unsafe { Convertor::for_send(self.layout_or_bytes(), self.address, self.count, location, devices) }
+        let mut convertor =
+            unsafe { Convertor::for_send(self.layout_or_bytes(), self.address, self.count, location, devices) };
+        if self.settled {
+            convertor.follow_nothing();
+        }
+        convertor
     }
 
     /// # Safety
@@ -131,7 +155,12 @@ impl<'l> Buffer<'l> {
     #[inline]
     pub(crate) unsafe fn convertor_to_receive(&self, location: Location, devices: &Devices) -> Convertor {
         // SAFETY: the caller's promise; the location is that of this buffer.
-        unsafe { Convertor::for_receive(self.layout_or_bytes(), self.address, self.count, location, devices) }
+        let mut convertor =
+            unsafe { Convertor::for_receive(self.layout_or_bytes(), self.address, self.count, location, devices) };
+        if self.settled {
+            convertor.follow_nothing();
+        }
+        convertor
     }
 }
 
@@ -140,6 +169,7 @@ pub(crate) struct OwnedBuffer {
     address: *mut u8,
     count: u64,
     layout: Option<Layout>,
+    settled: bool,
 }
 
 // SAFETY: the address is not dereferenced here. Code that does so relies on the host's promise.
@@ -149,6 +179,7 @@ unsafe impl Sync for OwnedBuffer {}
 
 impl OwnedBuffer {
     pub(crate) fn borrow(&self) -> Buffer<'_> {
-        Buffer { address: self.address, count: self.count, layout: self.layout.as_ref() }
+        let &OwnedBuffer { address, count, ref layout, settled } = self;
+        Buffer { address, count, layout: layout.as_ref(), settled }
     }
 }

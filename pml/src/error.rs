@@ -256,6 +256,23 @@ pub enum Error {
         /// Why the request cannot be started.
         reason: &'static str,
     },
+    /// A stream of the program cannot take a message.
+    #[error("a stream cannot take a message: {0}")]
+    Stream(DeviceError),
+    /// The engine's host promised that its calls do not overlap, but messages on streams need a thread that calls it.
+    #[error(
+        "messages on streams need a thread, and calls must not overlap here: initialise MPI with MPI_THREAD_MULTIPLE"
+    )]
+    SerializedCalls,
+    /// The thread of messages on streams cannot be created.
+    #[error("the thread of messages on streams cannot be created: {reason}")]
+    NoThread {
+        /// The system's reason.
+        reason: Arc<str>,
+    },
+    /// The thread of messages on streams has ended, or the stream's context was destroyed.
+    #[error("messages on streams have ended: their engine, or the stream's context, no longer exists")]
+    StreamsEnded,
     /// This process is a forked child of a process of the job, and is not part of the job itself.
     #[error("this process is a forked child: only its parent can send and receive")]
     Forked,

@@ -1,7 +1,8 @@
 //! The point-to-point messaging layer (PML): MPI's message semantics over any set of byte transfer layers.
 //!
 //! An [`Engine`] matches messages with receives, chooses a protocol for each, and schedules its fragments. Two hosts
-//! drive it: a Rust library and a component of Open MPI. So it owns no threads and no memory of [`Request`]s, and it
+//! drive it: a Rust library and a component of Open MPI. So it owns no threads and no memory of [`Request`]s (but see
+//! [`Streams`]), and it
 //! does not decide how processes find each other. Buffers are raw memory here. The hosts take care of lifetimes and
 //! types.
 //!
@@ -14,6 +15,7 @@
 //! - `am`: active messages.
 //! - `rma`: one-sided operations, which are active messages.
 //! - `osc`: windows, which are active messages, too.
+//! - `stream`: messages in the order of a device's stream, with a thread of their own.
 
 mod am;
 mod buffer;
@@ -26,6 +28,7 @@ mod protocol;
 mod refusal;
 mod rma;
 mod status;
+mod stream;
 mod tag;
 mod wire;
 
@@ -38,4 +41,5 @@ pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;
 pub use rma::{AtomicOperation, OneSided, Place, Registered, RemoteKey, Signal, SignalUpdate, Width};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
+pub use stream::{Stream, StreamBatch, StreamMessage, Streams};
 pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode, Task};

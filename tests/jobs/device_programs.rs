@@ -1,7 +1,7 @@
 //! What CUDA programs do around their messages: one device for each rank, their own streams, exhausted memory.
 
 #[path = "../../common-cuda/tests/common/app.rs"]
-mod app;
+pub(crate) mod app;
 
 use std::error::Error;
 

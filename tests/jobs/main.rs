@@ -24,6 +24,7 @@ mod modex;
 mod ompi;
 mod one_sided;
 mod pingpong;
+mod streams;
 mod support;
 
 use libtest_mimic::{Arguments, Trial};
@@ -49,6 +50,7 @@ fn main() -> std::process::ExitCode {
                 mixed::ROLES,
                 huge::ROLES,
                 one_sided::ROLES,
+                streams::ROLES,
             ]
             .concat(),
         );
@@ -75,6 +77,7 @@ fn main() -> std::process::ExitCode {
         mixed::TESTS,
         huge::TESTS,
         one_sided::TESTS,
+        streams::TESTS,
         pingpong::TESTS,
         ompi::TESTS,
     ];

@@ -61,6 +61,13 @@ impl CopyStreams {
         }
     }
 
+    /// Makes the streams of all directions. The context is current.
+    pub(super) fn make_all(&self) -> Result<(), Failure> {
+        [Direction::HostToDevice, Direction::DeviceToHost, Direction::DeviceToDevice]
+            .into_iter()
+            .try_for_each(|direction| self.made(direction).map(drop))
+    }
+
     fn made(&self, direction: Direction) -> Result<&Made, Failure> {
         let made = &self.at(direction).made;
         if let Some(made) = made.get() {

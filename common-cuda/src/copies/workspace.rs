@@ -80,6 +80,11 @@ impl Workspace {
         order == Order::AfterDefaultStream && self.settings.ordered
     }
 
+    /// Makes the streams for copies, so that later copies make none. The context is current.
+    pub(crate) fn make_streams(&self) -> Result<(), Failure> {
+        self.streams.make_all()
+    }
+
     /// Checks whether the default stream is idle; `None` if a capture forbids the query. The context is current.
     pub(crate) fn ask_default_stream(&self) -> Result<Option<bool>, Failure> {
         let idle = self.default_stream.is_idle()?;

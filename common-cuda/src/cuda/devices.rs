@@ -86,6 +86,7 @@ impl DeviceInfo for CudaDriver {
             compute_capability,
             direct: self.direct_support(index)?,
             mapped: Err(String::new()),
+            stream_operations: Err(String::new()),
         })
     }
 

@@ -14,6 +14,7 @@ mod sharing;
 mod status;
 mod streams;
 mod table;
+mod words;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

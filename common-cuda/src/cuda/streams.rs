@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use cudarc::driver::sys::{
-    CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, CUstreamBatchMemOpParams,
+    CUcontext, CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, CUstreamBatchMemOpParams,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st as WriteValueParams,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1 as WrittenValue,
     CUstreamBatchMemOpType_enum as MemOp, CUstreamCaptureMode_enum, CUstreamWriteValue_flags_enum as WriteFlags,
@@ -11,7 +11,10 @@ use cudarc::driver::sys::{
 
 use super::library::CudaDriver;
 use super::status::{is_capture_elsewhere, is_done};
-use crate::driver::{Event, Failure, FailureKind, Priority, Stream, Streams, Value};
+use super::words;
+use crate::driver::{ContextHandle, Event, Failure, FailureKind, Priority, Stream, Streams, Value};
+use crate::location::DeviceIndex;
+use crate::word_operation::WordOperation;
 
 /// The context's legacy default stream.
 static LEGACY: Stream = Stream::new(1);
@@ -115,6 +118,33 @@ impl Streams for CudaDriver {
             unsafe { self.cuStreamBatchMemOp(raw(stream), values.len() as c_uint, operations.as_mut_ptr(), 0) }?;
         }
         Ok(())
+    }
+
+    unsafe fn operate(&self, stream: &Stream, operations: &[WordOperation]) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { words::operate(self, raw(stream), operations) }
+    }
+
+    fn check_word_operations(&self, device: DeviceIndex) -> Result<(), String> {
+        words::check(self, device)
+    }
+
+    fn context_of(&self, stream: &Stream) -> Result<ContextHandle, Failure> {
+        let mut context: CUcontext = std::ptr::null_mut();
+        // SAFETY: fills in the context; the stream is the program's.
+        unsafe { self.cuStreamGetCtx(raw(stream), &raw mut context) }?;
+        Ok(ContextHandle(context.expose_provenance()))
+    }
+
+    fn is_capturing(&self, stream: &Stream) -> Result<bool, Failure> {
+        let mut status: c_int = 0;
+        // SAFETY: fills in the status of a stream of the current context.
+        match unsafe { self.cuStreamIsCapturing(raw(stream), &raw mut status) } {
+            Ok(()) => Ok(status != 0),
+            // Before CUDA 10.0 there are no captures.
+            Err(Failure { kind: FailureKind::Missing, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 
     #[inline]

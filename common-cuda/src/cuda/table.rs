@@ -116,6 +116,7 @@ functions! {
 
     cuThreadExchangeStreamCaptureMode(mode: *mut c_int) since 10010 exported "cuThreadExchangeStreamCaptureMode";
     cuStreamIsCapturing(stream: CUstream, status: *mut c_int) since 10000 exported "cuStreamIsCapturing";
+    cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) since 9020 exported "cuStreamGetCtx";
     cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int) since 5050 exported "cuStreamCreateWithPriority";
     cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) since 5050 exported "cuCtxGetStreamPriorityRange";
     cuStreamCreate(stream: *mut CUstream, flags: c_uint) since 2000 exported "cuStreamCreate";

@@ -103,7 +103,8 @@ fn add_facts(platform: &Platform, driver: &'static dyn Driver, all: &mut Facts) 
     let facts = |index: DeviceIndex| {
         let facts = driver.device_facts(index);
         let facts = facts.map_err(|failure| driver.error(failure, format!("device {}", index.0)))?;
-        Ok(DeviceFacts { mapped: cpu_mapping::describe(driver, index), ..facts })
+        let (mapped, stream_operations) = (cpu_mapping::describe(driver, index), driver.check_word_operations(index));
+        Ok(DeviceFacts { mapped, stream_operations, ..facts })
     };
     let devices = indices().map(facts).collect::<Result<Vec<_>, DeviceError>>()?;
     let links = indices().flat_map(|from| indices().filter(move |&to| to != from).map(move |to| driver.link(from, to)));

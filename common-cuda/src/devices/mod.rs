@@ -8,12 +8,14 @@ mod find;
 mod kernels;
 mod order;
 mod pools;
+mod program_stream;
 mod reduce;
 mod scratch;
 mod stream_queries;
 
 pub use buffer::DeviceBuffer;
 pub use order::CopyOrder;
+pub use program_stream::{ProgramStream, StreamWords};
 pub use scratch::Scratch;
 pub use stream_queries::StreamQueries;
 

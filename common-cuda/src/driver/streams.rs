@@ -1,6 +1,8 @@
 //! Streams, events, and captures of streams into graphs.
 
-use super::{Event, Failure, Stream};
+use super::{ContextHandle, Event, Failure, Stream};
+use crate::location::DeviceIndex;
+use crate::word_operation::WordOperation;
 
 /// The priority of a stream's kernels on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,30 @@ pub(crate) trait Streams {
     /// Every word is valid. No one else accesses it until it is written.
     unsafe fn write_values(&self, _stream: &Stream, _values: &[Value]) -> Result<(), Failure> {
         Err(Failure::missing("write_values"))
+    }
+
+    /// Makes the stream operate on words, one after another. The context is current.
+    ///
+    /// # Safety
+    /// Every word is valid until the stream has passed the operations, and its other users access it atomically.
+    unsafe fn operate(&self, _stream: &Stream, _operations: &[WordOperation]) -> Result<(), Failure> {
+        Err(Failure::missing("operate"))
+    }
+
+    /// Checks whether streams of a device can operate on words of 64 bits, as far as the driver tells before it is
+    /// tried. Fails with the reason and the remedy.
+    fn check_word_operations(&self, _device: DeviceIndex) -> Result<(), String> {
+        Err("the driver has no stream memory operations".to_owned())
+    }
+
+    /// Returns the context of a stream of the program.
+    fn context_of(&self, _stream: &Stream) -> Result<ContextHandle, Failure> {
+        Err(Failure::missing("context_of"))
+    }
+
+    /// Checks whether the stream captures its work into a graph. The context is current.
+    fn is_capturing(&self, _stream: &Stream) -> Result<bool, Failure> {
+        Ok(false)
     }
 
     /// Returns the legacy default stream of the current context, which waits for all of its blocking streams.

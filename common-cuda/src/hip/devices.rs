@@ -135,6 +135,7 @@ impl DeviceInfo for HipDriver {
             compute_capability: (number(Attribute::Major)?, number(Attribute::Minor)?),
             direct: self.direct_support(index)?,
             mapped: Err(String::new()),
+            stream_operations: Err(String::new()),
         })
     }
 

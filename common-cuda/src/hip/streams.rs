@@ -2,9 +2,14 @@
 
 use std::ffi::{c_int, c_uint};
 
+use super::contexts::handle;
 use super::library::HipDriver;
 use super::status::{CAPTURE_ELSEWHERE, is_done};
-use crate::driver::{Event, Failure, FailureKind, Priority, Stream, Streams, Value};
+use crate::driver::{
+    ContextHandle, Contexts, DeviceInfo, Driver, Event, Failure, FailureKind, Limits, Priority, Stream, Streams, Value,
+};
+use crate::location::DeviceIndex;
+use crate::word_operation::{WaitCondition, WordAccess, WordOperation};
 
 /// The device's default stream. `hipStreamLegacy` (1) is a name of it since 6.2 only.
 static LEGACY: Stream = Stream::new(0);
@@ -97,6 +102,51 @@ impl Streams for HipDriver {
         Ok(())
     }
 
+    unsafe fn operate(&self, stream: &Stream, operations: &[WordOperation]) -> Result<(), Failure> {
+        if !self.has_stream_values()? {
+            return Err(Failure::missing("operate"));
+        }
+        for operation in operations {
+            // SAFETY: the caller's promise.
+            unsafe { self.operate_on_word(stream.raw(), operation) }?;
+        }
+        Ok(())
+    }
+
+    fn check_word_operations(&self, device: DeviceIndex) -> Result<(), String> {
+        let missing = self.missing();
+        let lacking = ["hipStreamWaitValue64", "hipStreamWriteValue64"].iter().find(|name| missing.contains(name));
+        match (lacking, self.limits(device)) {
+            (Some(name), _) => Err(format!("the library lacks {name}")),
+            (None, Ok(Limits { wide_values: true, .. })) => Ok(()),
+            (None, Ok(_)) => Err("the device does not support stream memory operations".to_owned()),
+            (None, Err(failure)) => Err(self.code_name(failure)),
+        }
+    }
+
+    fn context_of(&self, stream: &Stream) -> Result<ContextHandle, Failure> {
+        let mut ordinal: c_int = 0;
+        // SAFETY: fills in the device; the stream is the program's.
+        match unsafe { self.hipStreamGetDevice(stream.raw(), &raw mut ordinal) } {
+            Ok(()) => Ok(handle(ordinal)),
+            // Before 5.6 the library does not tell. The program calls with the stream's device current.
+            Err(Failure { kind: FailureKind::Missing, .. }) => {
+                self.current_context()?.ok_or(Failure::found("context_of", FailureKind::InvalidHandle))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn is_capturing(&self, stream: &Stream) -> Result<bool, Failure> {
+        let mut status: c_int = 0;
+        // SAFETY: fills in the status of a stream of the current device.
+        match unsafe { self.hipStreamIsCapturing(stream.raw(), &raw mut status) } {
+            Ok(()) => Ok(status != 0),
+            Err(Failure { kind: FailureKind::Missing, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     #[inline]
     fn default_stream(&self) -> &Stream {
         &LEGACY
@@ -130,5 +180,36 @@ impl Streams for HipDriver {
             // Other errors appear in later calls.
             _ => Ok(()),
         }
+    }
+}
+
+impl HipDriver {
+    /// # Safety
+    /// As [`Streams::operate`]; the device's streams write and wait for values.
+    unsafe fn operate_on_word(&self, stream: usize, operation: &WordOperation) -> Result<(), Failure> {
+        let &WordOperation { address, value, wide, access } = operation;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (access, wide) {
+                (WordAccess::Write, true) => self.hipStreamWriteValue64(stream, address, value, 0),
+                (WordAccess::Write, false) => self.hipStreamWriteValue32(stream, address, value as u32, 0),
+                (WordAccess::Wait(condition), true) => {
+                    self.hipStreamWaitValue64(stream, address, value, flags(condition), u64::MAX)
+                }
+                (WordAccess::Wait(condition), false) => {
+                    self.hipStreamWaitValue32(stream, address, value as u32, flags(condition), u32::MAX)
+                }
+            }
+        }
+    }
+}
+
+/// `hipStreamWaitValueGte`, `Eq`, `And` and `Nor`.
+fn flags(condition: WaitCondition) -> c_uint {
+    match condition {
+        WaitCondition::GreaterOrEqual => 0,
+        WaitCondition::Equal => 1,
+        WaitCondition::And => 2,
+        WaitCondition::Nor => 3,
     }
 }

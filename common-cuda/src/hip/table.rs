@@ -148,6 +148,9 @@ functions! {
     hipStreamWaitEvent(stream: usize, event: usize, flags: c_uint);
     hipStreamWriteValue32(stream: usize, address: u64, value: u32, flags: c_uint);
     hipStreamWriteValue64(stream: usize, address: u64, value: u64, flags: c_uint);
+    hipStreamWaitValue32(stream: usize, address: u64, value: u32, flags: c_uint, mask: u32);
+    hipStreamWaitValue64(stream: usize, address: u64, value: u64, flags: c_uint, mask: u64);
+    hipStreamGetDevice(stream: usize, device: *mut c_int);
     hipEventCreateWithFlags(event: *mut usize, flags: c_uint);
     hipEventDestroy(event: usize);
     hipEventRecord(event: usize, stream: usize);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::context::Context;
+use crate::context::{Context, Scope};
 use crate::copies::{CopyQueue, Workspace};
-use crate::driver::{ContextHandle, Driver, Failure};
+use crate::driver::{ContextHandle, Driver, Failure, Stream};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::measure::Keeper;
 use crate::memo::Memo;
@@ -24,7 +24,7 @@ const ALLOCATIONS: usize = 16;
 
 /// All contexts, and what is known about device memory.
 pub(crate) struct Contexts {
-    pub(super) driver: &'static dyn Driver,
+    pub(crate) driver: &'static dyn Driver,
     settings: Settings,
     keeper: Arc<Keeper>,
     known: RwLock<Vec<Known>>,
@@ -239,6 +239,15 @@ impl Contexts {
         let queue = self.by_id(self.see(handle).ok()?)?;
         self.primaries.write().insert(device, queue.clone());
         Some(queue)
+    }
+
+    /// Returns the context of a stream of the program.
+    pub(crate) fn of_stream(&self, stream: &Stream) -> Result<Arc<CopyQueue>, Failure> {
+        let handle = {
+            let _scope = Scope::without_context(self.driver);
+            self.driver.context_of(stream)?
+        };
+        self.by_id(self.see(handle)?).ok_or(Failure::CONTEXT_DESTROYED)
     }
 
     /// Returns the calling thread's current context, if it has one.

@@ -28,6 +28,10 @@ impl DeviceSide {
         match *self {}
     }
 
+    pub(super) fn follow_nothing(&mut self) {
+        match *self {}
+    }
+
     pub(super) fn order(&self) -> Order {
         match *self {}
     }

@@ -2,6 +2,7 @@
 
 use cableway_common_cuda::{Devices, Location};
 
+use super::Convertor;
 use super::device::DeviceSide;
 
 /// The part of a convertor that moves device memory.
@@ -39,5 +40,15 @@ impl Device {
     #[inline]
     pub(super) fn is_mixed(&self) -> bool {
         matches!(self, Device::Used(side) if side.is_mixed())
+    }
+}
+
+impl Convertor {
+    /// Makes copies by a device follow no work of the default stream. The program's work on the buffer is done, and must not
+    /// be asked for: a stream that waits for the message may hold up the default stream.
+    pub fn follow_nothing(&mut self) {
+        if let Some(device) = self.device.used(&self.location) {
+            device.follow_nothing();
+        }
     }
 }

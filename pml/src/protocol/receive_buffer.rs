@@ -39,7 +39,7 @@ impl ReceiveBuffer {
     unsafe fn converted(buffer: Buffer<'_>, location: Location, devices: &Devices) -> Self {
         // SAFETY: the caller's promise.
         let convertor = unsafe { buffer.convertor_to_receive(location, devices) };
-        ReceiveBuffer::Converted(convertor, CopyOrder::begin())
+        ReceiveBuffer::Converted(convertor, buffer.order())
     }
 
     /// Returns the length in bytes.
@@ -161,7 +161,8 @@ impl ReceiveBuffer {
 
 /// Returns the order of a copy to a posted buffer.
 fn order(convertor: &Convertor, posted: CopyOrder, devices: &Devices) -> Order {
-    if convertor.is_mixed() { Order::AfterDefaultStream } else { posted.of(convertor.location(), devices) }
+    let mixed = convertor.is_mixed() && !posted.is_settled();
+    if mixed { Order::AfterDefaultStream } else { posted.of(convertor.location(), devices) }
 }
 
 /// Copies `len` bytes; a single word without a call.

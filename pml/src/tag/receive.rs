@@ -49,7 +49,7 @@ impl Engine {
         let mut receive = unsafe { Receive::new(request) };
         // SAFETY: the caller's promise lasts until the operation is complete.
         unsafe { receive.buffer().renew(buffer, self.devices()) };
-        let on_device = receive.buffer().on_device().copied();
+        let on_device = receive.buffer().on_device().copied().filter(|_| !buffer.order().is_settled());
         let mut matching = on.matching.lock();
         if let Some((source, _, kept)) = matching.matcher.take(pattern) {
             drop(matching);

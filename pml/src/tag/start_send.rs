@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use cableway_btl::Sent;
-use cableway_common_cuda::{CopyOrder, Location};
+use cableway_common_cuda::Location;
 
 use super::communicator::Communicator;
 use super::engine::Engine;
@@ -136,7 +136,7 @@ pub(super) unsafe fn start(
     let Some(request) = NonNull::new(request.cast_mut()) else {
         return Err(Error::BadRequest { reason: "it is null" });
     };
-    let begun = CopyOrder::begin();
+    let begun = buffer.order();
     let mut done = Done::default();
     let outcome = engine.protocols.with(slot, &mut done, |cx, channel| {
         cx.peer.check()?;

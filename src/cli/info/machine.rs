@@ -122,6 +122,10 @@ fn device(device: &DeviceFacts) -> Vec<Fact> {
         Ok(way) => way.clone(),
         Err(reason) => format!("nothing: {reason}"),
     };
+    let stream_operations = match &device.stream_operations {
+        Ok(()) => "yes".to_owned(),
+        Err(reason) => format!("no: {reason}"),
+    };
     vec![
         ("index", device.index.0.into()),
         ("vendor", device.vendor.to_string().into()),
@@ -135,6 +139,7 @@ fn device(device: &DeviceFacts) -> Vec<Fact> {
         ("peer_memory", device.direct.peer_memory.into()),
         ("network_writes_seen", seen.into()),
         ("mapped_by", mapped.into()),
+        ("stream_operations", stream_operations.into()),
     ]
 }
 

@@ -68,16 +68,24 @@ impl Work for Write {
     }
 }
 
-/// The writes of one call, in their order.
-struct Writes {
-    all: Vec<Write>,
+/// The operations of one call, in their order.
+struct Operations {
+    all: Vec<Box<dyn Work>>,
     done: usize,
 }
 
-impl Work for Writes {
+impl Work for Operations {
+    fn is_ready(&self) -> bool {
+        self.all.get(self.done).is_none_or(|next| next.is_ready())
+    }
+
+    fn waits_outside(&self) -> bool {
+        self.all.get(self.done).is_some_and(|next| next.waits_outside())
+    }
+
     fn step(&mut self) -> bool {
-        if let Some(write) = self.all.get_mut(self.done) {
-            write.step();
+        if let Some(next) = self.all.get_mut(self.done) {
+            next.step();
             self.done += 1;
         }
         self.done >= self.all.len()
@@ -144,6 +152,14 @@ fn write(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usiz
 }
 
 fn wait(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usize) -> Outcome {
+    let condition = condition(flags)?;
+    let stream = stream::get(stream)?;
+    let word = Word::find(address, bytes)?;
+    stream.submit(Box::new(Wait { word, value, condition }))
+}
+
+/// Returns the condition of a wait.
+fn condition(flags: c_uint) -> Outcome<c_uint> {
     let condition = flags & !FLUSH;
     if !matches!(condition, GREATER_OR_EQUAL | EQUAL | AND | NOR) {
         return Err(Error::INVALID_VALUE);
@@ -152,9 +168,7 @@ fn wait(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usize
     if flags & FLUSH != 0 {
         return Err(Error::NOT_SUPPORTED);
     }
-    let stream = stream::get(stream)?;
-    let word = Word::find(address, bytes)?;
-    stream.submit(Box::new(Wait { word, value, condition }))
+    Ok(condition)
 }
 
 /// `CUstreamBatchMemOpParams`, as wait and write operations use it.
@@ -171,30 +185,38 @@ struct Parameters {
 
 const _: () = assert!(size_of::<Parameters>() == size_of::<cudarc::driver::sys::CUstreamBatchMemOpParams>());
 
+const WAIT_32: c_uint = Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32 as c_uint;
+const WAIT_64: c_uint = Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64 as c_uint;
 const WRITE_32: c_uint = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 as c_uint;
 const WRITE_64: c_uint = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 as c_uint;
 /// The limit in the driver's documentation.
 const MOST_OPERATIONS: c_uint = 256;
 
-/// Of the operations only writes are supported.
+/// Waits and writes are supported.
 fn batch(stream: usize, count: c_uint, operations: &List<Parameters>, flags: c_uint) -> Outcome {
     if count == 0 || count > MOST_OPERATIONS || flags != 0 {
         return Err(Error::INVALID_VALUE);
     }
     let stream = stream::get(stream)?;
-    let write = |operation: Parameters| {
-        let bytes = match operation.operation {
-            WRITE_32 => 4,
-            WRITE_64 => 8,
+    let one = |Parameters { operation, address, value, flags, .. }| -> Outcome<Box<dyn Work>> {
+        let bytes = match operation {
+            WAIT_32 | WRITE_32 => 4,
+            WAIT_64 | WRITE_64 => 8,
             _ => return Err(Error::NOT_SUPPORTED),
         };
-        if operation.flags != 0 {
+        // A word of 32 bits is compared with the lower half of the value.
+        let value = if bytes == 4 { u64::from(value as u32) } else { value };
+        if matches!(operation, WAIT_32 | WAIT_64) {
+            let condition = condition(flags)?;
+            return Ok(Box::new(Wait { word: Word::find(address as Address, bytes)?, value, condition }));
+        }
+        if flags != 0 {
             return Err(Error::INVALID_VALUE);
         }
-        Ok(Write { word: Word::find(operation.address as Address, bytes)?, value: operation.value })
+        Ok(Box::new(Write { word: Word::find(address as Address, bytes)?, value }))
     };
-    let all = operations.get(count as usize)?.into_iter().map(write).collect::<Outcome<_>>()?;
-    stream.submit(Box::new(Writes { all, done: 0 }))
+    let all = operations.get(count as usize)?.into_iter().map(one).collect::<Outcome<_>>()?;
+    stream.submit(Box::new(Operations { all, done: 0 }))
 }
 
 driver_api! {

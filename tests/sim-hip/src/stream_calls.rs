@@ -9,7 +9,7 @@ use crate::entry::{hip_api, through};
 use crate::error::Error;
 use crate::event::{cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuStreamWaitEvent};
 use crate::kernels::{self, cuLaunchKernel, cuModuleGetFunction, cuModuleUnload};
-use crate::memops::{cuStreamWaitValue32_v2, cuStreamWriteValue32_v2, cuStreamWriteValue64_v2};
+use crate::memops::{cuStreamWaitValue32_v2, cuStreamWaitValue64_v2, cuStreamWriteValue32_v2, cuStreamWriteValue64_v2};
 use crate::stream::{self, cuStreamDestroy_v2, cuStreamQuery, cuStreamSynchronize};
 
 hip_api! {
@@ -54,6 +54,17 @@ hip_api! {
             return Err(Error::NOT_SUPPORTED);
         }
         through!(cuStreamWaitValue32_v2, stream, address, value, flags)
+    }
+
+    fn hipStreamWaitValue64(stream: usize, address: Address, value: u64, flags: c_uint, mask: u64) {
+        if mask != u64::MAX {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        through!(cuStreamWaitValue64_v2, stream, address, value, flags)
+    }
+
+    fn hipStreamGetDevice(stream: usize, device: Out<c_int>) {
+        through!(stream::cuStreamGetDevice, stream, device)
     }
 
     fn hipStreamIsCapturing(stream: usize, capturing: Out<c_uint>) {

@@ -22,8 +22,10 @@ use crate::error::Error;
 pub(super) struct DeviceSide {
     devices: Devices,
     place: Place,
-    /// True if a batch of this convertor has waited for the default stream.
+    /// True if no batch of this convertor need wait for the default stream any more.
     ordered: bool,
+    /// True if no batch ever waits for it.
+    free: bool,
     kernel: ByKernel,
     /// The scratch memory of [`gather`], kept for the next fragment.
     scratch: Vec<u8>,
@@ -56,6 +58,7 @@ impl DeviceSide {
             devices: devices.clone(),
             place,
             ordered: false,
+            free: false,
             kernel: ByKernel::default(),
             scratch: Vec::new(),
         })
@@ -64,6 +67,11 @@ impl DeviceSide {
     /// Checks whether the message lies in several allocations.
     pub(super) fn is_mixed(&self) -> bool {
         matches!(self.place, Place::Several(_))
+    }
+
+    /// Makes no batch wait for the default stream.
+    pub(super) fn follow_nothing(&mut self) {
+        (self.ordered, self.free) = (true, true);
     }
 
     /// Returns the order of a batch whose caller names none.
@@ -114,7 +122,7 @@ impl DeviceSide {
                     completion.wait()?;
                     let copier = Copier { devices: &self.devices, location, message, packed };
                     // The order in which fragments use devices is unknown, so all of them wait.
-                    let order = Order::AfterDefaultStream;
+                    let order = if self.free { Order::None } else { Order::AfterDefaultStream };
                     // SAFETY: the caller's promise.
                     completion = unsafe { transfer_by_engines::<PACK>(&copier, part, order, &mut self.scratch) }?;
                 }

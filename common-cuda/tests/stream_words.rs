@@ -1,0 +1,175 @@
+//! Operations of the program's streams on words.
+
+mod common;
+
+use cableway_common_cuda::{
+    DeviceError, Devices, ProgramStream, StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
+};
+use common::app::{BLOCKING_STREAM, CAPTURE_THREAD_LOCAL, Handle, LEGACY_STREAM, NON_BLOCKING_STREAM};
+use common::{App, app, devices, isolated, isolated_each, on_simulated_driver};
+
+fn vendor() -> Vendor {
+    match sim_cuda::Vendor::tested() {
+        sim_cuda::Vendor::Nvidia => Vendor::Nvidia,
+        sim_cuda::Vendor::Amd => Vendor::Amd,
+    }
+}
+
+/// The test keeps the stream until the end of its process.
+fn described(devices: &Devices, stream: Handle) -> Result<ProgramStream, DeviceError> {
+    // SAFETY: no test destroys a stream that it still uses.
+    unsafe { devices.program_stream(vendor(), stream) }
+}
+
+fn started() -> (App, Devices, ProgramStream, StreamWords) {
+    let app = app();
+    app.use_device(0);
+    let devices = devices();
+    let stream = described(&devices, app.stream(NON_BLOCKING_STREAM)).unwrap();
+    let words = stream.words(4).unwrap();
+    (app, devices, stream, words)
+}
+
+fn operate(stream: &ProgramStream, operations: &[WordOperation]) {
+    // SAFETY: every test waits for its last operation before the words are dropped.
+    unsafe { stream.operate(operations) }.unwrap();
+}
+
+fn wait_for(words: &StreamWords, index: usize, value: u64) {
+    while words.load(index) != value {
+        std::hint::spin_loop();
+    }
+}
+
+/// A value to wait with, a word's content that does not satisfy the condition, and one that does.
+const CASES: [(WaitCondition, [u64; 3]); 7] = [
+    (WaitCondition::GreaterOrEqual, [7, 6, 7]),
+    (WaitCondition::GreaterOrEqual, [7, 6, 9]),
+    (WaitCondition::GreaterOrEqual, [2, u64::MAX, 2]),
+    (WaitCondition::Equal, [5, 6, 5]),
+    (WaitCondition::And, [6, 9, 4]),
+    (WaitCondition::Nor, [!6, 6, 2]),
+    (WaitCondition::GreaterOrEqual, [u64::MAX, u64::MAX - 1, 3]),
+];
+
+#[test]
+fn a_stream_waits_for_every_condition() {
+    isolated("a_stream_waits_for_every_condition", &[], || {
+        let (app, devices, stream, words) = started();
+        let other = described(&devices, app.stream(NON_BLOCKING_STREAM)).unwrap();
+        for wide in [true, false] {
+            for (round, (condition, [value, before, after])) in CASES.into_iter().enumerate() {
+                let narrow = |value: u64| if wide { value } else { u64::from(value as u32) };
+                words.store(0, narrow(before));
+                words.store(1, 0);
+                let wait = WordOperation {
+                    address: words.device_address(0),
+                    value,
+                    wide,
+                    access: WordAccess::Wait(condition),
+                };
+                operate(&stream, &[wait]);
+                operate(&stream, &[WordOperation::write(words.device_address(1), 1)]);
+                // Another stream shows that the device works meanwhile.
+                operate(&other, &[WordOperation::write(words.device_address(2), round as u64 + 1)]);
+                wait_for(&words, 2, round as u64 + 1);
+                assert_eq!(words.load(1), 0, "{condition:?} {wide} passed with {before:#x}");
+                words.store(0, narrow(after));
+                wait_for(&words, 1, 1);
+            }
+            words.store(2, 0);
+        }
+    });
+}
+
+#[test]
+fn operations_of_one_call_are_made_in_their_order() {
+    isolated("operations_of_one_call_are_made_in_their_order", &[], || {
+        let (_app, _devices, stream, words) = started();
+        let (mine, theirs) = (words.device_address(0), words.device_address(1));
+        // More than the driver takes at once: the stream asks, and the CPU answers.
+        let turns = 1..=300_u64;
+        let turn = |n| [WordOperation::write(theirs, n), WordOperation::wait(mine, n, WaitCondition::Equal)];
+        let all: Vec<WordOperation> = turns.clone().flat_map(turn).collect();
+        operate(&stream, &all);
+        for n in turns {
+            wait_for(&words, 1, n);
+            words.store(0, n);
+        }
+        operate(&stream, &[WordOperation::write(theirs, 0)]);
+        wait_for(&words, 1, 0);
+    });
+}
+
+#[test]
+fn streams_of_every_kind_and_context_are_accepted() {
+    isolated("streams_of_every_kind_and_context_are_accepted", &[], || {
+        let app = app();
+        app.use_device(0);
+        let devices = devices();
+        let mut streams = vec![LEGACY_STREAM, app.stream(BLOCKING_STREAM), app.stream(NON_BLOCKING_STREAM)];
+        if vendor() == Vendor::Amd {
+            // The default stream's handle there.
+            streams[0] = 0;
+        } else {
+            let primary = app.current();
+            app.create_context(0);
+            streams.push(app.stream(NON_BLOCKING_STREAM));
+            // The last stream's context is not current from here on.
+            app.cuCtxSetCurrent(primary).unwrap();
+        }
+        for handle in streams {
+            let stream = described(&devices, handle).unwrap();
+            assert_eq!(stream.handle(), handle);
+            assert!(stream.exists());
+            let words = stream.words(1).unwrap();
+            operate(&stream, &[WordOperation::write(words.device_address(0), 9)]);
+            wait_for(&words, 0, 9);
+        }
+    });
+}
+
+#[test]
+fn a_driver_without_the_operations_is_an_error_that_says_what_to_do() {
+    let test = "a_driver_without_the_operations_is_an_error_that_says_what_to_do";
+    if !on_simulated_driver(test) || vendor() == Vendor::Amd {
+        return;
+    }
+    const CASES: [&[(&str, &str)]; 2] =
+        [&[("SIM_CUDA_MISSING", "cuStreamBatchMemOp")], &[("SIM_CUDA_VERSION", "11060")]];
+    isolated_each(test, &CASES, |_| {
+        let app = app();
+        app.use_device(0);
+        let devices = devices();
+        let error = described(&devices, app.stream(NON_BLOCKING_STREAM)).err().unwrap().to_string();
+        assert!(error.contains("NVreg_EnableStreamMemOPs=1"), "{error}");
+        let facts = devices.facts().unwrap();
+        let reason = facts.devices[0].stream_operations.clone().unwrap_err();
+        assert!(error.contains(&reason), "{reason}");
+    });
+}
+
+#[test]
+fn a_driver_with_the_operations_says_so() {
+    let devices = devices();
+    assert_eq!(devices.facts().unwrap().devices[0].stream_operations, Ok(()));
+}
+
+#[test]
+fn a_stream_that_captures_is_refused_and_its_capture_goes_on() {
+    isolated("a_stream_that_captures_is_refused_and_its_capture_goes_on", &[], || {
+        let (app, devices, _, words) = started();
+        let handle = app.stream(NON_BLOCKING_STREAM);
+        let stream = described(&devices, handle).unwrap();
+        app.cuStreamBeginCapture(handle, CAPTURE_THREAD_LOCAL).unwrap();
+        // SAFETY: nothing is added to the stream.
+        let refused = unsafe { stream.operate(&[WordOperation::write(words.device_address(0), 1)]) };
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains("captures a graph"), "{error}");
+        let mut graph = 0;
+        app.cuStreamEndCapture(handle, &raw mut graph).unwrap();
+        app.cuGraphDestroy(graph).unwrap();
+        operate(&stream, &[WordOperation::write(words.device_address(0), 2)]);
+        wait_for(&words, 0, 2);
+    });
+}

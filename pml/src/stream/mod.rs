@@ -1,0 +1,30 @@
+//! Messages in the order of a device's stream.
+//!
+//! A [`Stream`] is a stream of the program. A message that is sent or received on it starts when the stream gets to that
+//! point, and the stream can wait for it, with no kernel and no host function: the stream writes a number to a word in
+//! host memory, a thread of this layer sees it and starts the message, and the stream waits until another word has the
+//! number of the wait.
+//!
+//! The thread starts with the first stream. It polls while some stream has a call that is not done, and sleeps otherwise.
+//! It makes progress for the whole engine, so the engine's locks must be real ([`Streams::new`]).
+//!
+//! # Nothing that ends a wait depends on the stream that waits
+//! Copies of the engine run in its own non-blocking streams, which exist before the first call. The messages follow no
+//! default stream (`Buffer::settled`), because that may stand behind the stream that waits.
+//!
+//! # Errors
+//! A message that fails is over, so the stream that waits for it goes on. The error is told by the message, and by the
+//! next call on the stream if no one has asked the message by then.
+
+mod handle;
+mod message;
+mod operation;
+mod proxy;
+mod queue;
+mod shared;
+mod state;
+mod streams;
+
+pub use handle::{Stream, StreamBatch};
+pub use message::StreamMessage;
+pub use streams::Streams;

@@ -1,0 +1,132 @@
+//! The thread that starts messages and releases streams.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::shared::Shared;
+use super::state::{Running, StreamState};
+use crate::error::Error;
+
+/// Polls without an event before the thread gives the processor away between polls.
+const SPINS: u32 = 200;
+/// Polls without an event before the thread sleeps between polls: some milliseconds.
+const PATIENCE: u32 = 5_000;
+/// How long it sleeps then. A stream that gets to a message waits at most so much longer.
+const NAP: Duration = Duration::from_micros(20);
+/// Polls without an event between two looks whether the streams' contexts exist.
+const LOOK_EVERY: u64 = 1 << 14;
+
+/// Ends the streams if the thread panics: a stream must not wait for ever.
+struct Ending<'s>(&'s Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let streams = {
+            let control = self.0.control.lock();
+            self.0.ended.store(true, Ordering::Release);
+            control.streams.clone()
+        };
+        streams.iter().for_each(|state| state.give_up(&Error::StreamsEnded));
+        self.0.done.notify_all();
+        // A stream that has not passed its last call may still write to its words.
+        streams.into_iter().filter(|state| !state.is_idle()).for_each(std::mem::forget);
+    }
+}
+
+/// Works until the streams are dropped.
+pub(super) fn run(shared: &Shared) {
+    let _ending = Ending(shared);
+    let mut active = Active(Vec::new());
+    let mut streams: Vec<Arc<StreamState>> = Vec::new();
+    let (mut idle, mut rounds) = (0_u32, 0_u64);
+    let mut calls = u64::MAX;
+    loop {
+        let now = shared.control.lock().calls;
+        if now != calls {
+            calls = now;
+            shared.remove_unused(&mut streams);
+        }
+        shared.rounds.fetch_add(1, Ordering::Release);
+        let moved = turn(shared, &streams, &mut active.0);
+        if moved {
+            // Under the lock, so that no caller misses it between its look and its sleep.
+            let _control = shared.control.lock();
+            shared.done.notify_all();
+        }
+        let busy = !active.0.is_empty() || streams.iter().any(|state| !state.is_idle());
+        let mut control = shared.control.lock();
+        if control.stop {
+            return;
+        }
+        if !busy && control.calls == calls {
+            control.asleep = true;
+            while control.calls == calls && !control.stop {
+                shared.wake.wait(&mut control);
+            }
+            control.asleep = false;
+            (idle, rounds) = (0, 0);
+            continue;
+        }
+        drop(control);
+        idle = if moved { 0 } else { idle.saturating_add(1) };
+        rounds += 1;
+        shared.engine.waited(rounds);
+        if rounds.is_multiple_of(LOOK_EVERY) {
+            look_at_contexts(shared, &streams);
+        }
+        rest(idle);
+    }
+}
+
+/// Does what can be done now. Returns whether something was.
+fn turn(shared: &Shared, streams: &[Arc<StreamState>], active: &mut Vec<Running>) -> bool {
+    let engine = &*shared.engine;
+    let mut moved = false;
+    for state in streams {
+        moved |= state.start_due(engine, active);
+    }
+    moved |= engine.progress() != 0;
+    let before = active.len();
+    active.retain(|running| {
+        let over = running.message.look();
+        if over && matches!(running.message.result(), Some(Err(_))) {
+            running.state.note_failed(&running.message);
+        }
+        !over
+    });
+    moved |= active.len() != before;
+    for state in streams {
+        moved |= state.release();
+    }
+    moved
+}
+
+/// Ends what waits for streams whose contexts the program has destroyed.
+#[cold]
+fn look_at_contexts(shared: &Shared, streams: &[Arc<StreamState>]) {
+    let gone = streams.iter().filter(|state| !state.is_idle() && state.end_if_gone(&Error::StreamsEnded)).count();
+    if gone != 0 {
+        let _control = shared.control.lock();
+        shared.done.notify_all();
+    }
+}
+
+/// Waits between two polls, the longer the less happens.
+fn rest(idle: u32) {
+    match idle {
+        0 => {}
+        1..SPINS => std::hint::spin_loop(),
+        SPINS..PATIENCE => std::thread::yield_now(),
+        _ => std::thread::sleep(NAP),
+    }
+}
+
+/// The messages under way. The engine still uses their memory, so they outlive a panic.
+struct Active(Vec<Running>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(std::mem::forget);
+    }
+}

@@ -1,0 +1,100 @@
+//! What the thread of a stream has to do, and when: a state machine without clocks, threads or devices.
+//!
+//! A stream writes a number to a word when it gets to an operation. Where it must wait, it waits until a second word, the
+//! release word, has at least the number of the wait. Numbers count the calls on the stream, so both words only grow.
+
+use std::collections::VecDeque;
+
+/// An operation of the engine, which a stream starts or waits for.
+pub(super) trait Awaited: Clone {
+    /// Returns whether the operation has ended, well or not.
+    fn is_over(&self) -> bool;
+}
+
+/// The calls on one stream that are not done, in their order.
+pub(super) struct Queue<O> {
+    /// Operations that start when the stream has reached their number.
+    starts: VecDeque<(u64, O)>,
+    /// Numbers that the stream waits for, and the operations that must be over first.
+    waits: VecDeque<(u64, Vec<O>)>,
+    /// The last number that the stream will write.
+    last_mark: u64,
+    /// The last number that was seen.
+    reached: u64,
+}
+
+impl<O: Awaited> Queue<O> {
+    /// Creates a queue of a stream that has reached `number`.
+    pub(super) fn new(number: u64) -> Self {
+        Queue { starts: VecDeque::new(), waits: VecDeque::new(), last_mark: number, reached: number }
+    }
+
+    /// Adds an operation that starts at `number`. Numbers grow from call to call.
+    pub(super) fn start_at(&mut self, number: u64, operation: O) {
+        self.starts.push_back((number, operation));
+        self.mark(number);
+    }
+
+    /// Adds a wait of the stream for operations.
+    pub(super) fn wait_at(&mut self, number: u64, operations: Vec<O>) {
+        self.waits.push_back((number, operations));
+    }
+
+    /// Notes that the stream writes `number` when it gets there.
+    pub(super) fn mark(&mut self, number: u64) {
+        self.last_mark = number;
+    }
+
+    /// Takes back the operations of the calls after `number`, which the driver refused. `mark` is the mark before them.
+    /// Their waits stay, because the stream may have got some of them.
+    pub(super) fn withdraw(&mut self, number: u64, mark: u64) -> Vec<O> {
+        self.last_mark = mark;
+        let kept = self.starts.partition_point(|(at, _)| *at <= number);
+        self.starts.drain(kept..).map(|(_, operation)| operation).collect()
+    }
+
+    /// Returns the last number that the stream writes.
+    pub(super) fn last_mark(&self) -> u64 {
+        self.last_mark
+    }
+
+    /// Notes the number in the stream's word. Returns whether it is new.
+    pub(super) fn note_reached(&mut self, number: u64) -> bool {
+        let new = number > self.reached;
+        self.reached = self.reached.max(number);
+        new
+    }
+
+    /// Takes the next operation that the stream has reached.
+    pub(super) fn take_due(&mut self) -> Option<O> {
+        let due = self.starts.front().is_some_and(|(number, _)| *number <= self.reached);
+        if due { self.starts.pop_front().map(|(_, operation)| operation) } else { None }
+    }
+
+    /// Takes any operation that has not started, for a stream that must not wait any longer.
+    pub(super) fn take_any(&mut self) -> Option<O> {
+        self.starts.pop_front().map(|(_, operation)| operation)
+    }
+
+    /// Returns the number up to which the stream is released now, if that is more than before.
+    pub(super) fn release(&mut self) -> Option<u64> {
+        let mut released = None;
+        while let Some((number, operations)) = self.waits.front_mut() {
+            operations.retain(|operation| !operation.is_over());
+            if !operations.is_empty() {
+                break;
+            }
+            released = Some(*number);
+            self.waits.pop_front();
+        }
+        released
+    }
+
+    /// Returns whether nothing is left to do until the next call.
+    pub(super) fn is_idle(&self) -> bool {
+        self.starts.is_empty() && self.waits.is_empty() && self.reached >= self.last_mark
+    }
+}
+
+#[cfg(test)]
+mod tests;

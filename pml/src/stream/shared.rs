@@ -1,0 +1,106 @@
+//! What callers and the thread of streams share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cableway_common_cuda::{ProgramStream, StreamWords};
+use parking_lot::{Condvar, Mutex};
+
+use super::state::StreamState;
+use crate::error::Error;
+use crate::tag::Engine;
+
+/// What the thread shares with callers.
+pub(super) struct Shared {
+    pub(super) engine: Arc<Engine>,
+    pub(super) control: Mutex<Control>,
+    /// Signalled when there may be something to do.
+    pub(super) wake: Condvar,
+    /// Signalled when something is done.
+    pub(super) done: Condvar,
+    /// Rounds of the thread, for tests that show that it sleeps.
+    pub(super) rounds: AtomicU64,
+    pub(super) ended: AtomicBool,
+}
+
+/// The list of streams, and how the thread is woken.
+#[derive(Default)]
+pub(super) struct Control {
+    pub(super) streams: Vec<Arc<StreamState>>,
+    /// Words of streams that are no longer used, with the context that they belong to. They stay registered.
+    kept: Vec<Arc<StreamWords>>,
+    /// Counts calls, so that the thread sees those that come while it looks.
+    pub(super) calls: u64,
+    pub(super) asleep: bool,
+    pub(super) stop: bool,
+}
+
+impl Shared {
+    pub(super) fn new(engine: &Arc<Engine>) -> Arc<Shared> {
+        Arc::new(Shared {
+            engine: engine.clone(),
+            control: Mutex::default(),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+            rounds: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells the thread that a call was added.
+    pub(super) fn called(&self) {
+        let mut control = self.control.lock();
+        control.calls += 1;
+        if std::mem::take(&mut control.asleep) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Fails if no call can be added.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match (self.engine.is_forked(), self.ended.load(Ordering::Acquire)) {
+            (true, _) => Err(Error::Forked),
+            (_, true) => Err(Error::StreamsEnded),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until a condition holds that the thread brings about.
+    ///
+    /// # Errors
+    /// The thread has ended before.
+    pub(super) fn wait_until(&self, mut over: impl FnMut() -> bool) -> Result<(), Error> {
+        if self.engine.is_forked() {
+            // The thread may have held the lock when the child was forked.
+            return Err(Error::Forked);
+        }
+        let mut control = self.control.lock();
+        while !over() {
+            if self.ended.load(Ordering::Acquire) {
+                return Err(Error::StreamsEnded);
+            }
+            self.done.wait(&mut control);
+        }
+        Ok(())
+    }
+
+    /// Takes the words of an earlier stream of the same context.
+    pub(super) fn kept_words(&self, program: &ProgramStream) -> Option<Arc<StreamWords>> {
+        let mut control = self.control.lock();
+        let place = control.kept.iter().position(|words| program.shares_context(words))?;
+        Some(control.kept.swap_remove(place))
+    }
+
+    /// Removes streams that no one can call any more and that have nothing left to do.
+    pub(super) fn remove_unused(&self, streams: &mut Vec<Arc<StreamState>>) {
+        streams.clear();
+        let mut control = self.control.lock();
+        let control = &mut *control;
+        // Held by this list only, so no handle is left.
+        let unused = |state: &mut Arc<StreamState>| Arc::strong_count(state) == 1 && state.is_idle();
+        for state in control.streams.extract_if(.., unused) {
+            control.kept.push(state.words().clone());
+        }
+        streams.extend(control.streams.iter().cloned());
+    }
+}

@@ -1,0 +1,144 @@
+//! One stream, as its callers and the thread share it.
+
+use std::sync::Arc;
+
+use cableway_common_cuda::{ProgramStream, StreamWords};
+use parking_lot::Mutex;
+
+use super::operation::Message;
+use super::queue::Queue;
+use crate::error::Error;
+use crate::tag::Engine;
+
+/// The word that the stream writes.
+const REACHED: usize = 0;
+/// The word that the stream waits for.
+const RELEASED: usize = 1;
+/// Words of a stream.
+pub(super) const WORDS: usize = 2;
+
+/// More than any number of a call: a stream passes every wait.
+const BEYOND: u64 = i64::MAX as u64;
+
+/// A stream and what is not done on it.
+pub(super) struct StreamState {
+    pub(super) program: ProgramStream,
+    words: Arc<StreamWords>,
+    /// The number of the last call. Locked while a call is added to the queue and to the stream, so that both have the
+    /// same order.
+    pub(super) last: Mutex<u64>,
+    pub(super) queue: Mutex<Queue<Arc<Message>>>,
+    /// Messages that failed, and whose errors a later call on the stream may have to tell.
+    failed: Mutex<Vec<Arc<Message>>>,
+}
+
+/// A message under way.
+pub(super) struct Running {
+    /// The stream on which it started.
+    pub(super) state: Arc<StreamState>,
+    pub(super) message: Arc<Message>,
+}
+
+impl StreamState {
+    /// Creates the state of a stream whose words, perhaps used before, are at rest.
+    pub(super) fn new(program: ProgramStream, words: Arc<StreamWords>) -> StreamState {
+        let number = words.load(REACHED).max(words.load(RELEASED));
+        StreamState {
+            program,
+            words,
+            last: Mutex::new(number),
+            queue: Mutex::new(Queue::new(number)),
+            failed: Mutex::default(),
+        }
+    }
+
+    pub(super) fn words(&self) -> &Arc<StreamWords> {
+        &self.words
+    }
+
+    /// Returns the device address of the word that the stream writes.
+    pub(super) fn reached_address(&self) -> u64 {
+        self.words.device_address(REACHED)
+    }
+
+    /// Returns the device address of the word that the stream waits for.
+    pub(super) fn released_address(&self) -> u64 {
+        self.words.device_address(RELEASED)
+    }
+
+    /// Returns whether the stream has passed the call of this number.
+    pub(super) fn has_passed(&self, number: u64) -> bool {
+        self.words.load(REACHED) >= number || !self.program.exists()
+    }
+
+    /// Keeps a message that failed.
+    pub(super) fn note_failed(&self, message: &Arc<Message>) {
+        self.failed.lock().push(message.clone());
+    }
+
+    /// Returns an error of an earlier message that no one has told.
+    pub(super) fn untold(&self) -> Option<Error> {
+        let mut failed = self.failed.lock();
+        while let Some(message) = failed.pop() {
+            if let Some(Err(error)) = message.result()
+                && message.tell()
+            {
+                return Some(error.clone());
+            }
+        }
+        None
+    }
+
+    /// Starts what the stream has reached. Returns whether there was anything new.
+    pub(super) fn start_due(self: &Arc<Self>, engine: &Engine, active: &mut Vec<Running>) -> bool {
+        let new = self.queue.lock().note_reached(self.words.load(REACHED));
+        if !new {
+            return false;
+        }
+        loop {
+            // The lock is free while the engine works, so that calls on the stream never wait for it.
+            let due = self.queue.lock().take_due();
+            let Some(message) = due else { return true };
+            // SAFETY: the list keeps the message until it is over, and the caller of the stream's method keeps the
+            // buffer.
+            unsafe { message.start(engine) };
+            active.push(Running { state: self.clone(), message });
+        }
+    }
+
+    /// Lets the stream go on as far as the messages permit. Returns whether it goes on.
+    pub(super) fn release(&self) -> bool {
+        let released = self.queue.lock().release();
+        if let Some(number) = released {
+            self.words.store(RELEASED, number);
+        }
+        released.is_some()
+    }
+
+    /// Ends every message that has not started, and lets the stream pass every present and later wait.
+    pub(super) fn give_up(&self, error: &Error) {
+        let mut queue = self.queue.lock();
+        while let Some(message) = queue.take_any() {
+            message.end(Err(error.clone()));
+        }
+        self.words.store(RELEASED, BEYOND);
+    }
+
+    /// Returns whether nothing is left to do. A stream whose context is destroyed never goes on.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.lock().is_idle()
+    }
+
+    /// Ends what waits for a stream whose context is destroyed. Returns whether it is.
+    pub(super) fn end_if_gone(&self, error: &Error) -> bool {
+        if self.program.exists() {
+            return false;
+        }
+        let mut queue = self.queue.lock();
+        while let Some(message) = queue.take_any() {
+            message.end(Err(error.clone()));
+        }
+        queue.note_reached(BEYOND);
+        true
+    }
+}

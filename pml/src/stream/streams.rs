@@ -1,0 +1,113 @@
+//! The streams of an engine.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use cableway_base::fork::Origin;
+use cableway_base::lock::Locking;
+use cableway_common_cuda::Vendor;
+use parking_lot::Mutex;
+
+use super::handle::Stream;
+use super::proxy;
+use super::shared::Shared;
+use super::state::{StreamState, WORDS};
+use crate::error::Error;
+use crate::tag::Engine;
+
+/// All streams of an engine, and their thread. Clones share one state. Every method may be called from any thread.
+#[derive(Clone)]
+pub struct Streams {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    origin: Origin,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Streams {
+    /// Creates the streams of an engine. The thread starts with the first stream.
+    ///
+    /// # Errors
+    /// The engine's locks are left out ([`Engine::new_serialized`]), so that no second thread may call it.
+    pub fn new(engine: &Arc<Engine>) -> Result<Streams, Error> {
+        if engine.core().locking != Locking::REAL {
+            return Err(Error::SerializedCalls);
+        }
+        Ok(Streams {
+            inner: Arc::new(Inner { shared: Shared::new(engine), origin: Origin::here(), thread: Mutex::default() }),
+        })
+    }
+
+    /// Describes a stream of the program by its handle (a `CUstream` or `hipStream_t`), in whichever context.
+    ///
+    /// # Safety
+    /// The stream exists until the value is dropped and every call on it is done.
+    ///
+    /// # Errors
+    /// The driver cannot operate on words in streams, which the error explains, or no thread can be created.
+    pub unsafe fn stream(&self, vendor: Vendor, handle: usize) -> Result<Stream, Error> {
+        let shared = &self.inner.shared;
+        if !self.inner.origin.is_here() || shared.engine.is_forked() {
+            return Err(Error::Forked);
+        }
+        // SAFETY: the caller's promise.
+        let program = unsafe { shared.engine.devices().program_stream(vendor, handle) }.map_err(Error::Stream)?;
+        self.inner.start()?;
+        let words = match shared.kept_words(&program) {
+            Some(words) => words,
+            None => Arc::new(program.words(WORDS).map_err(Error::Stream)?),
+        };
+        let state = Arc::new(StreamState::new(program, words));
+        shared.control.lock().streams.push(state.clone());
+        Ok(Stream::new(shared.clone(), state))
+    }
+
+    /// Returns how often the thread has looked for something to do. The number stays as it is while the thread sleeps.
+    #[doc(hidden)]
+    pub fn rounds(&self) -> u64 {
+        self.inner.shared.rounds.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the thread sleeps until the next call.
+    #[doc(hidden)]
+    pub fn is_asleep(&self) -> bool {
+        self.inner.shared.control.lock().asleep
+    }
+}
+
+impl Inner {
+    /// Starts the thread, if it does not run.
+    fn start(&self) -> Result<(), Error> {
+        let mut thread = self.thread.lock();
+        if self.shared.ended.load(Ordering::Acquire) {
+            return Err(Error::StreamsEnded);
+        }
+        if thread.is_none() {
+            let shared = self.shared.clone();
+            let builder = std::thread::Builder::new().name("cableway streams".into());
+            let started = cableway_base::without_signals(|| builder.spawn(move || proxy::run(&shared)));
+            *thread = Some(started.map_err(|error| Error::NoThread { reason: error.to_string().into() })?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    /// Ends the thread. Streams that still wait are released, and their messages end with an error.
+    fn drop(&mut self) {
+        let thread = self.thread.get_mut().take();
+        if !self.origin.is_here() {
+            // The thread does not exist in a forked child.
+            return std::mem::forget(thread);
+        }
+        self.shared.control.lock().stop = true;
+        self.shared.wake.notify_all();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            log::error!("the thread of streams panicked");
+        }
+    }
+}

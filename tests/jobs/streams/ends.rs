@@ -1,0 +1,207 @@
+//! Errors, deaths, and a thread that sleeps.
+
+use std::time::Instant;
+
+use cableway::{EngineError, World};
+
+use super::{Outcome, Program, expect, expect_bytes, raw};
+use crate::device_programs::app::NON_BLOCKING_STREAM;
+use crate::faults::{kill_myself, survived};
+use crate::support::SOON;
+
+/// Messages that do not fit, calls that are refused, and what the stream does after them.
+pub(super) fn errors() -> Outcome {
+    let program = Program::start()?;
+    let (on, peer) = (program.world.communicator(), 1 - program.me);
+    let handle = program.app.stream(NON_BLOCKING_STREAM);
+    let stream = program.describe(handle)?;
+    for len in [100, 100_000_usize] {
+        let (large, small) = (program.app.malloc(len), program.app.malloc(len / 2));
+        program.app.upload(large, &vec![7; len]);
+        let (mut out, mut back) = (raw(large, len), raw(small, len / 2));
+        stream.scope(|scope| -> Outcome {
+            let (out, back) = (scope.lend(&mut out), scope.lend(&mut back));
+            if program.me == 0 {
+                scope.send(on, &out, peer, 1)?;
+                scope.send(on, &out, peer, 1)?;
+                scope.send(on, &out, peer, 2)?;
+                return Ok(());
+            }
+            // By the request.
+            let coming = scope.irecv(on, &back, peer, 1)?;
+            let error = coming.finish().err().ok_or("a message was not truncated")?;
+            expect(is_truncated(&error), true)?;
+            // By the stream, once.
+            scope.recv(on, &back, peer, 1)?;
+            let error = loop {
+                match stream.check() {
+                    Err(error) => break error,
+                    Ok(()) => std::thread::yield_now(),
+                }
+            };
+            expect(is_truncated(&error), true)?;
+            scope.recv(on, &out, peer, 2)?;
+            Ok(())
+        })?;
+        stream.check()?;
+        expect_bytes("after errors", &program.app.download(large, len), &vec![7; len])?;
+        // An error that nobody was told at the end of a scope waits for the next call, which does nothing else.
+        let (mut out, mut back) = (raw(large, len), raw(small, len / 2));
+        stream.scope(|scope| -> Outcome {
+            match program.me {
+                0 => scope.send(on, &scope.lend(&mut out), peer, 3)?,
+                _ => scope.recv(on, &scope.lend(&mut back), peer, 3)?,
+            }
+            Ok(())
+        })?;
+        let out = raw(large, len);
+        stream.scope(|scope| -> Outcome {
+            let lent = scope.lend_shared(&out);
+            if program.me == 1 {
+                let error = scope.send(on, &lent, peer, 4).err().ok_or("the call hid an error")?;
+                return expect(is_truncated(&error), true);
+            }
+            // Wrong arguments add nothing.
+            expect(scope.send(on, &lent, 2, 1).is_err(), true)?;
+            expect(scope.send(on, &lent, peer, -1).is_err(), true)?;
+            expect(scope.recv(on, &lent, peer, 1).is_err(), true)
+        })?;
+        // Nothing of it has come.
+        expect(on.iprobe(peer, cableway::Any)?.is_none(), true)?;
+        on.barrier()?;
+    }
+    Ok(())
+}
+
+fn is_truncated(error: &cableway::Error) -> bool {
+    matches!(error.engine_error(), Some(EngineError::Truncated { .. }))
+}
+
+/// The thread looks for nothing while the program sends thousands of messages of its own.
+pub(super) fn idle() -> Outcome {
+    let program = Program::start()?;
+    let (on, peer) = (program.world.communicator(), 1 - program.me);
+    expect(program.world.stream_thread(), None)?;
+    let stream = program.describe(program.app.stream(NON_BLOCKING_STREAM))?;
+    let mut byte = [program.me as u8];
+    for _ in 0..3 {
+        stream.scope(|scope| -> Outcome {
+            let lent = scope.lend(&mut byte);
+            if program.me == 0 {
+                scope.send(on, &lent, peer, 1)?;
+                Ok(scope.recv(on, &lent, peer, 1)?)
+            } else {
+                scope.recv(on, &lent, peer, 1)?;
+                Ok(scope.send(on, &lent, peer, 1)?)
+            }
+        })?;
+        expect(byte, [0])?;
+        let asleep = |world: &World| world.stream_thread().filter(|(_, asleep)| *asleep).map(|(rounds, _)| rounds);
+        let before = loop {
+            match asleep(&program.world) {
+                Some(rounds) => break rounds,
+                None => std::thread::yield_now(),
+            }
+        };
+        for _ in 0..3000 {
+            on.sendrecv(&[1_u8; 100], (peer, 2), &mut [0_u8; 100], (peer, 2))?;
+        }
+        expect(asleep(&program.world), Some(before))?;
+    }
+    Ok(())
+}
+
+/// Streams of ranks 0 and 2 wait for messages of rank 1, which dies.
+pub(super) fn dies() -> Outcome {
+    let program = Program::start()?;
+    let on = program.world.communicator();
+    let handles = [program.app.stream(NON_BLOCKING_STREAM), program.app.stream(NON_BLOCKING_STREAM)];
+    let streams = [program.describe(handles[0])?, program.describe(handles[1])?];
+    let len = 50_000;
+    let memory: Vec<u64> = (0..3).map(|_| program.app.malloc(len)).collect();
+    if program.me == 1 {
+        on.recv(&mut [0_u8], 0, 1)?;
+        on.recv(&mut [0_u8], 2, 1)?;
+        return kill_myself();
+    }
+    let start = Instant::now();
+    let mut buffers: Vec<_> = memory.iter().map(|&address| raw(address, len)).collect();
+    let [first, second, third] = &mut buffers[..] else { return Err("three buffers".into()) };
+    let told = streams[0].scope(|scope| {
+        streams[1].scope(|other| -> Result<[cableway::Error; 2], Box<dyn std::error::Error>> {
+            let (first, second, third) = (scope.lend(first), other.lend(second), scope.lend(third));
+            let coming = scope.irecv(on, &first, 1, 5)?;
+            scope.recv(on, &third, 1, 6)?;
+            other.recv(on, &second, 1, 7)?;
+            on.send(&[0_u8], 1, 1)?;
+            let by_request = coming.finish().err().ok_or("a message came from the dead")?;
+            // The streams pass: work behind the waits is done.
+            program.fill(handles[0], memory[2], 4, len)?;
+            program.app.cuStreamSynchronize(handles[0]).map_err(super::answered)?;
+            program.app.cuStreamSynchronize(handles[1]).map_err(super::answered)?;
+            let by_call = loop {
+                match other.recv(on, &second, 1, 8) {
+                    Err(error) => break error,
+                    Ok(()) => std::thread::yield_now(),
+                }
+            };
+            Ok([by_request, by_call])
+        })
+    })?;
+    for error in &told {
+        expect(matches!(error.engine_error(), Some(EngineError::PeerFailed { peer: 1, .. })), true)?;
+    }
+    expect(start.elapsed() < SOON, true)?;
+    expect_bytes("behind the wait", &program.app.download(memory[2], len), &vec![4; len])?;
+    // The survivors' streams go on, after the errors that they have not told yet.
+    for stream in &streams {
+        while stream.check().is_err() {}
+    }
+    let (peer, mut mine) = (2 - program.me, raw(memory[0], len));
+    program.app.upload(memory[0], &vec![program.me as u8 + 1; len]);
+    streams[0].scope(|scope| -> Outcome {
+        let lent = scope.lend(&mut mine);
+        if program.me == 0 {
+            scope.send(on, &lent, peer, 9)?;
+            Ok(scope.recv(on, &lent, peer, 9)?)
+        } else {
+            scope.recv(on, &lent, peer, 9)?;
+            Ok(scope.send(on, &lent, peer, 9)?)
+        }
+    })?;
+    streams[0].check()?;
+    expect_bytes("the survivors' data", &program.app.download(memory[0], len), &vec![1; len])?;
+    survived()
+}
+
+/// The program destroys a context while a stream in it waits for a message that never comes.
+pub(super) fn destroyed() -> Outcome {
+    let program = Program::start()?;
+    let (on, peer) = (program.world.communicator(), 1 - program.me);
+    let primary = program.app.current();
+    let context = program.app.create_context(0);
+    let stream = program.describe(program.app.stream(NON_BLOCKING_STREAM))?;
+    let other = {
+        program.app.cuCtxSetCurrent(primary).map_err(super::answered)?;
+        program.describe(program.app.stream(NON_BLOCKING_STREAM))?
+    };
+    let mut word = [5_u8];
+    let mut never = [0_u8];
+    stream.scope(|scope| -> Outcome {
+        let never = scope.lend(&mut never);
+        let request = scope.irecv(on, &never, peer, 77)?;
+        scope.wait(&mut [request])?;
+        program.app.cuCtxDestroy(context).map_err(super::answered)?;
+        // The end of the scope would wait for the receive.
+        on.barrier()?;
+        Ok(on.send(&[1_u8], peer, 77)?)
+    })?;
+    // Streams of other contexts work on.
+    other.scope(|scope| -> Outcome {
+        let lent = scope.lend(&mut word);
+        let mut requests = [scope.isend(on, &lent, peer, 1)?];
+        scope.wait(&mut requests)?;
+        Ok(scope.recv(on, &lent, peer, 1)?)
+    })?;
+    expect(word, [5])
+}
