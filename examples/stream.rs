@@ -28,7 +28,7 @@ fn main() -> Outcome<()> {
     // SAFETY: the program never destroys the stream.
     let stream = unsafe { world.stream(Vendor::Nvidia, new_stream(device.0 as c_int)?) }?;
     stream.scope(|scope| {
-        let data = scope.lend(&mut memory);
+        let data = scope.lend(&mut memory)?;
         for _step in 0..STEPS {
             // Launch kernels that change the memory at `data.as_ptr()` between these calls.
             if me == 0 {

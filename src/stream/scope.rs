@@ -69,7 +69,7 @@ impl StreamRef {
     /// # let device = cableway::DeviceIndex(0);
     /// let mut buffer = cableway::DeviceBuffer::new(world.devices(), device, cableway::BufferKind::Device, 1 << 20)?;
     /// stream.scope(|scope| {
-    ///     let data = scope.lend(&mut buffer);
+    ///     let data = scope.lend(&mut buffer)?;
     ///     for _step in 0..1000 {
     ///         scope.recv(everyone, &data, 0, 7)?;
     ///         // Launch a kernel on the stream that changes the data, at `data.as_ptr()`.
@@ -88,7 +88,7 @@ impl StreamRef {
     /// # let stream = unsafe { world.stream(cableway::Vendor::Nvidia, handle) }?;
     /// let mut data = [0_u64; 8];
     /// stream.scope(|scope| {
-    ///     let lent = scope.lend(&mut data);
+    ///     let lent = scope.lend(&mut data)?;
     ///     scope.recv(world.communicator(), &lent, 0, 7)?;
     ///     data[0] = 1;
     ///     scope.send(world.communicator(), &lent, 0, 7)
@@ -105,14 +105,21 @@ impl StreamRef {
 }
 
 impl<'scope, 'env> StreamScope<'scope, 'env> {
-    /// Lends a buffer to the stream, to receive into and to send from.
-    pub fn lend(&'scope self, buffer: &'scope mut (impl RecvBuffer + ?Sized)) -> Lent<'scope> {
-        Lent::new(buffer.writable(), true)
+    /// Lends a buffer to the stream, to receive into and to send from. Memory of another crate that has a stream of its
+    /// own is waited for here, and never later.
+    ///
+    /// # Errors
+    /// That wait failed.
+    pub fn lend(&'scope self, buffer: &'scope mut (impl RecvBuffer + ?Sized)) -> Result<Lent<'scope>, Error> {
+        Ok(Lent::new(buffer.writable()?, true))
     }
 
     /// Lends a buffer to the stream, to send from.
-    pub fn lend_shared(&'scope self, buffer: &'scope (impl SendBuffer + ?Sized)) -> Lent<'scope> {
-        Lent::new(buffer.readable(), false)
+    ///
+    /// # Errors
+    /// As [`lend`](Self::lend).
+    pub fn lend_shared(&'scope self, buffer: &'scope (impl SendBuffer + ?Sized)) -> Result<Lent<'scope>, Error> {
+        Ok(Lent::new(buffer.readable()?, false))
     }
 
     /// Sends to rank `to` when the stream gets there. The stream's later work begins when the buffer can be reused.

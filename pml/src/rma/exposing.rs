@@ -41,7 +41,7 @@ struct Reachable {
 
 /// What the links answer.
 enum Registered {
-    Reached(Ways, Vec<Registration>),
+    Reached(Box<Ways>, Vec<Registration>),
     Never,
     NotNow,
 }
@@ -72,7 +72,7 @@ impl Exposing {
         }
         let (granted, registrations) = match register(poster.engine(), peer, &pinned) {
             Registered::Reached(exposed, registrations) => {
-                (Granted::Exposed { exposed, len: pinned.len }, registrations)
+                (Granted::Exposed { exposed: *exposed, len: pinned.len }, registrations)
             }
             nothing => {
                 // Nothing was held.
@@ -205,5 +205,5 @@ fn register(engine: &Engine, peer: Rank, memory: &Pinned) -> Registered {
         Ways { read: expose(Access::RemoteRead), write: expose(Access::RemoteWrite) }
     });
     done.run();
-    if registrations.is_empty() { Registered::Never } else { Registered::Reached(ways, registrations) }
+    if registrations.is_empty() { Registered::Never } else { Registered::Reached(Box::new(ways), registrations) }
 }

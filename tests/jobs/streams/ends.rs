@@ -20,7 +20,7 @@ pub(super) fn errors() -> Outcome {
         program.app.upload(large, &vec![7; len]);
         let (mut out, mut back) = (raw(large, len), raw(small, len / 2));
         stream.scope(|scope| -> Outcome {
-            let (out, back) = (scope.lend(&mut out), scope.lend(&mut back));
+            let (out, back) = (scope.lend(&mut out)?, scope.lend(&mut back)?);
             if program.me == 0 {
                 scope.send(on, &out, peer, 1)?;
                 scope.send(on, &out, peer, 1)?;
@@ -49,14 +49,14 @@ pub(super) fn errors() -> Outcome {
         let (mut out, mut back) = (raw(large, len), raw(small, len / 2));
         stream.scope(|scope| -> Outcome {
             match program.me {
-                0 => scope.send(on, &scope.lend(&mut out), peer, 3)?,
-                _ => scope.recv(on, &scope.lend(&mut back), peer, 3)?,
+                0 => scope.send(on, &scope.lend(&mut out)?, peer, 3)?,
+                _ => scope.recv(on, &scope.lend(&mut back)?, peer, 3)?,
             }
             Ok(())
         })?;
         let out = raw(large, len);
         stream.scope(|scope| -> Outcome {
-            let lent = scope.lend_shared(&out);
+            let lent = scope.lend_shared(&out)?;
             if program.me == 1 {
                 let error = scope.send(on, &lent, peer, 4).err().ok_or("the call hid an error")?;
                 return expect(is_truncated(&error), true);
@@ -86,7 +86,7 @@ pub(super) fn idle() -> Outcome {
     let mut byte = [program.me as u8];
     for _ in 0..3 {
         stream.scope(|scope| -> Outcome {
-            let lent = scope.lend(&mut byte);
+            let lent = scope.lend(&mut byte)?;
             if program.me == 0 {
                 scope.send(on, &lent, peer, 1)?;
                 Ok(scope.recv(on, &lent, peer, 1)?)
@@ -129,7 +129,7 @@ pub(super) fn dies() -> Outcome {
     let [first, second, third] = &mut buffers[..] else { return Err("three buffers".into()) };
     let told = streams[0].scope(|scope| {
         streams[1].scope(|other| -> Result<[cableway::Error; 2], Box<dyn std::error::Error>> {
-            let (first, second, third) = (scope.lend(first), other.lend(second), scope.lend(third));
+            let (first, second, third) = (scope.lend(first)?, other.lend(second)?, scope.lend(third)?);
             let coming = scope.irecv(on, &first, 1, 5)?;
             scope.recv(on, &third, 1, 6)?;
             other.recv(on, &second, 1, 7)?;
@@ -160,7 +160,7 @@ pub(super) fn dies() -> Outcome {
     let (peer, mut mine) = (2 - program.me, raw(memory[0], len));
     program.app.upload(memory[0], &vec![program.me as u8 + 1; len]);
     streams[0].scope(|scope| -> Outcome {
-        let lent = scope.lend(&mut mine);
+        let lent = scope.lend(&mut mine)?;
         if program.me == 0 {
             scope.send(on, &lent, peer, 9)?;
             Ok(scope.recv(on, &lent, peer, 9)?)
@@ -188,7 +188,7 @@ pub(super) fn destroyed() -> Outcome {
     let mut word = [5_u8];
     let mut never = [0_u8];
     stream.scope(|scope| -> Outcome {
-        let never = scope.lend(&mut never);
+        let never = scope.lend(&mut never)?;
         let request = scope.irecv(on, &never, peer, 77)?;
         scope.wait(&mut [request])?;
         program.app.cuCtxDestroy(context).map_err(super::answered)?;
@@ -198,7 +198,7 @@ pub(super) fn destroyed() -> Outcome {
     })?;
     // Streams of other contexts work on.
     other.scope(|scope| -> Outcome {
-        let lent = scope.lend(&mut word);
+        let lent = scope.lend(&mut word)?;
         let mut requests = [scope.isend(on, &lent, peer, 1)?];
         scope.wait(&mut requests)?;
         Ok(scope.recv(on, &lent, peer, 1)?)

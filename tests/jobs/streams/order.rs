@@ -24,7 +24,7 @@ pub(super) fn thousand() -> Outcome {
     stream.scope(|scope| -> Outcome {
         let mut requests = Vec::new();
         for message in &mut messages {
-            let lent = scope.lend(message);
+            let lent = scope.lend(message)?;
             requests.push(match program.me {
                 0 => scope.isend(on, &lent, peer, 1)?,
                 _ => scope.irecv(on, &lent, peer, 1)?,
@@ -60,7 +60,7 @@ pub(super) fn each_other() -> Outcome {
         on.barrier()?;
         left.scope(|lefts| {
             right.scope(|rights| -> Outcome {
-                let (a_lent, b_lent) = (lefts.lend(&mut first), rights.lend(&mut second));
+                let (a_lent, b_lent) = (lefts.lend(&mut first)?, rights.lend(&mut second)?);
                 program.fill(handles[0], a, 1, len)?;
                 for round in 0..ROUNDS {
                     let to = if round % 2 == 0 { me } else { peer };

@@ -32,7 +32,7 @@ fn device(program: &Program, handle: Handle, len: usize, random: &mut Random) ->
     let (mut first, mut second) = (raw(out, len), raw(back, len));
     on.barrier()?;
     stream.scope(|scope| -> Outcome {
-        let (out_lent, back_lent) = (scope.lend(&mut first), scope.lend(&mut second));
+        let (out_lent, back_lent) = (scope.lend(&mut first)?, scope.lend(&mut second)?);
         for round in 0..ROUNDS {
             random.skew();
             if program.me == 0 {
@@ -72,7 +72,7 @@ fn host(program: &Program, handle: Handle, random: &mut Random) -> Outcome {
             let mut coming = Vec::new();
             for (back, out) in backs.iter_mut().zip(&mut outs) {
                 random.skew();
-                let (back, out) = (scope.lend(back), scope.lend_shared(out));
+                let (back, out) = (scope.lend(back)?, scope.lend_shared(out)?);
                 let mut requests = vec![scope.irecv(on, &back, peer, 5)?, scope.isend(on, &out, peer, 5)?];
                 scope.wait(&mut requests)?;
                 coming.push(requests);

@@ -165,7 +165,7 @@ fn add<'s>(
     message: &Planned,
     side: usize,
 ) -> Outcome {
-    let (lent, tag) = (scope.lend(buffer), message.tag);
+    let (lent, tag) = (scope.lend(buffer)?, message.tag);
     let [sender, receiver] = &message.ends;
     match (side, message.ends[side].blocks) {
         (0, true) => scope.send(on, &lent, receiver.rank, tag)?,
