@@ -44,15 +44,15 @@ impl<G> Default for Grants<G> {
 impl<G> Grants<G> {
     /// Reserves a grant to a peer. [`hold`](Self::hold) or [`remove`](Self::remove) follows.
     pub(super) fn reserve(&mut self, peer: Rank, ticket: Ticket) -> Result<(), NoGrant> {
-        let grants = self.slots.entry(ticket.slot).or_default();
-        if grants.iter().any(|grant| grant.peer == peer) {
+        let mut grants = self.slots.get(&ticket.slot).into_iter().flatten();
+        if grants.any(|grant| grant.peer == peer) {
             return Err(NoGrant::Twice);
         }
         if self.closed || self.gone.contains(&peer) {
             return Err(NoGrant::Closed);
         }
-        let generation = ticket.generation;
-        grants.push(Grant { peer, generation, held: None, told: false });
+        let grant = Grant { peer, generation: ticket.generation, held: None, told: false };
+        self.slots.entry(ticket.slot).or_default().push(grant);
         Ok(())
     }
 
@@ -170,5 +170,6 @@ mod tests {
         assert_eq!(grants.close(), [(8, B)]);
         assert_eq!(grants.reserve(9, A), Err(NoGrant::Closed));
         assert_eq!(grants.remove(8, B), Some(2));
+        assert!(grants.is_empty(), "refusals leave nothing to wait for");
     }
 }
