@@ -10,6 +10,9 @@ use zerocopy::IntoBytes;
 use common::sides::{Sides, memory};
 use common::{Link, pattern};
 
+/// An operation under way: its request, its buffer, and what a get must have read.
+type Started = (Box<Request>, Vec<u8>, Option<Vec<u8>>);
+
 fn links() -> [Link; 3] {
     let link = Link::new("net", Flags::GET | Flags::PUT);
     let late = link.with(|link| link.asynchronous = true);
@@ -47,7 +50,7 @@ proptest! {
         let (mut words, mut model) = (memory(MEMORY), vec![0_u8; MEMORY]);
         let (address, len) = (words.as_mut_bytes().as_mut_ptr(), MEMORY);
         let mut window = sides.register_at(1, address, len);
-        let mut started: Vec<(Box<Request>, Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+        let mut started: Vec<Started> = Vec::new();
         for step in steps {
             sides.sides[0].fence(None);
             match step {
