@@ -40,6 +40,7 @@ struct Reachable {
 }
 
 /// What the links answer.
+#[expect(clippy::large_enum_variant, reason = "it lives for one call")]
 enum Registered {
     Reached(Box<Ways>, Vec<Registration>),
     Never,
