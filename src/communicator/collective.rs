@@ -14,6 +14,9 @@ use crate::{Error, ErrorKind};
 const BARRIER_TAG: i32 = -16;
 const AGREEMENT_TAG: i32 = -17;
 
+/// The words of a message between members that agree. So many bytes leave before the receiver asks for them.
+const MESSAGE_WORDS: usize = 64;
+
 /// The colour of ranks that take part in a split and get no communicator.
 const NO_COLOUR: u64 = u64::MAX;
 
@@ -44,8 +47,26 @@ impl Communicator {
             request.cancel();
             return Err(error.into());
         }
+        self.wait_among_members(&request).map_err(failed)
+    }
+
+    /// Waits for a receive of a collective operation. A sender that has given up since a member died will not send, so
+    /// the death of any member ends the wait.
+    fn wait_among_members(&self, request: &InFlight<'_>) -> Result<(), cableway_pml::Error> {
+        let mut death = Ok(());
+        self.engine().wait_until(|| {
+            if !request.is_active() {
+                return true;
+            }
+            death = self.engine().check_members(self.raw());
+            death.is_err()
+        });
+        if death.is_err() {
+            request.cancel();
+        }
         request.wait();
-        request.result().map(drop).map_err(failed)
+        death?;
+        request.result().map(drop)
     }
 
     /// Creates a communicator with the same group and a separate context: neither matches the other's messages.
@@ -144,15 +165,24 @@ impl Communicator {
         self.shared.world.new_context().map_or(0, u64::from)
     }
 
+    /// Sends words in messages that leave at once: a receiver that has given up takes none.
     fn send_words(&self, to: Rank, words: &[u64]) -> Result<(), Error> {
-        let buffer = Buffer::bytes(words.as_ptr().cast(), size_of_val(words) as u64);
-        Ok(self.send_raw(buffer, to, AGREEMENT_TAG, &SendMode::Standard)?)
+        for words in words.chunks(MESSAGE_WORDS) {
+            let buffer = Buffer::bytes(words.as_ptr().cast(), size_of_val(words) as u64);
+            self.send_raw(buffer, to, AGREEMENT_TAG, &SendMode::Standard)?;
+        }
+        Ok(())
     }
 
     fn recv_words(&self, from: Rank, words: &mut [u64]) -> Result<(), Error> {
-        let buffer = Buffer::bytes(words.as_mut_ptr().cast(), size_of_val(words) as u64);
-        // SAFETY: the words are borrowed exclusively, and any bytes are valid words.
-        unsafe { self.engine().recv(self.raw(), raw_rank(from), AGREEMENT_TAG, buffer)? };
+        for words in words.chunks_mut(MESSAGE_WORDS) {
+            let buffer = Buffer::bytes(words.as_mut_ptr().cast(), size_of_val(words) as u64);
+            let request = InFlight::new(self.engine());
+            // SAFETY: `request` is new, its drop waits, the words are borrowed exclusively for longer, and any bytes are
+            // valid words.
+            unsafe { self.engine().irecv(self.raw(), raw_rank(from), AGREEMENT_TAG, buffer, &raw const *request)? };
+            self.wait_among_members(&request)?;
+        }
         Ok(())
     }
 }

@@ -200,11 +200,6 @@ impl Operation {
     /// Begins to end the operation. Other processes still send what they owe to this one, and wait for its messages. Each
     /// gets one without data for each that it has not got, so that it fails as well and no message is left over.
     fn fail(&mut self, error: Error) {
-        // One that was told of a failure names the process that died, if it knows.
-        let error = match error {
-            Error::OtherLength { .. } => self.check_members().err().unwrap_or(error),
-            error => error,
-        };
         let Resources { plan, active, .. } = &mut *self.resources;
         let started = |id: StepId| active.iter().any(|active| active.step == id);
         let open: Vec<StepId> =
@@ -223,6 +218,11 @@ impl Operation {
         if self.resources.active.is_empty()
             && let State::Failing(error) = std::mem::replace(&mut self.state, State::Ended(Ok(())))
         {
+            // One that was told of a failure names the process that died, if it knows by now.
+            let error = match error {
+                Error::OtherLength { .. } => self.check_members().err().unwrap_or(error),
+                error => error,
+            };
             self.state = State::Ended(Err(error));
         }
     }

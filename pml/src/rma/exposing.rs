@@ -40,7 +40,6 @@ struct Reachable {
 }
 
 /// What the links answer.
-#[expect(clippy::large_enum_variant, reason = "it lives for one call")]
 enum Registered {
     Reached(Box<Ways>, Vec<Registration>),
     Never,

@@ -1,13 +1,13 @@
 //! Collective operations of the library.
 
-mod crossing;
+mod dying;
 mod ends;
-mod killed;
 mod mistakes;
 mod model;
 mod overlap;
 mod random;
 mod rooms;
+mod storm;
 mod types;
 
 use std::error::Error;
@@ -22,8 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
     ("collectives::threads_use_their_own_communicators", || with_every_driver("collectives_threads", &[])),
-    ("collectives::threads_cross_each_other_over_random_communicators", || crossing::jobs(false)),
-    ("collectives::threads_cross_each_other_with_device_memory", || crossing::jobs(true)),
+    ("collectives::random_operations_of_threads_on_random_communicators", storm::jobs),
     ("collectives::every_type_is_reduced", || with_every_driver("collectives_types", &[])),
     ("collectives::errors_name_the_mistake", || {
         for btl in transports() {
@@ -32,7 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("collectives::a_rank_that_dies_ends_the_operation_of_all", || dies("collectives_dies")),
     ("collectives::a_rank_that_dies_within_an_operation_ends_it", || dies("collectives_dies_within")),
-    ("collectives::a_rank_killed_inside_any_operation_hangs_nobody", killed::jobs),
+    ("collectives::a_rank_that_dies_within_any_operation_ends_it", dying::jobs),
     ("collectives::an_operation_survives_ranks_that_leave", || every_size("collectives_leave", &[])),
     ("collectives::a_panic_ends_operations_under_way", || every_size("collectives_panic", &[])),
 ];
@@ -42,12 +41,12 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_at_random", random::at_random),
     ("collectives_overlap", overlap::overlap),
     ("collectives_threads", overlap::threads),
-    ("collectives_crossing", crossing::cross),
-    ("collectives_killed", killed::killed),
+    ("collectives_storm", storm::storm),
     ("collectives_types", types::types),
     ("collectives_mistakes", mistakes::mistakes),
     ("collectives_dies", || ends::dies(false)),
     ("collectives_dies_within", || ends::dies(true)),
+    ("collectives_dying", dying::role),
     ("collectives_leave", ends::leave),
     ("collectives_panic", ends::panics),
 ];

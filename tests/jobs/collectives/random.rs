@@ -1,6 +1,6 @@
 //! Sequences of operations, in turn and at random, beside the model.
 
-use cableway::{Communicator, Parts, ReduceOperation, World};
+use cableway::{CollectiveRequest, Communicator, Elements, ElementsMut, Parts, ReduceOperation, Scope, World};
 
 use super::Outcome;
 use super::model::{KINDS, Kind, Plan, Step};
@@ -10,6 +10,11 @@ use super::rooms::{Room, Rooms};
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        // Neighbouring seeds begin far apart, and none at 0, where the generator would stay.
+        Random((seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed >> 32) | 1)
+    }
+
     pub(super) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -18,7 +23,7 @@ impl Random {
     }
 }
 
-const OPERATIONS: [ReduceOperation; 5] = [
+pub(super) const OPERATIONS: [ReduceOperation; 5] = [
     ReduceOperation::Sum,
     ReduceOperation::Product,
     ReduceOperation::Min,
@@ -84,85 +89,95 @@ pub(super) fn perform(on: &Communicator, rooms: &Rooms<'_>, step: &Step, on_devi
     let plan = step.plan(on.rank() as usize);
     let send = rooms.room(on_device[0], &plan.send)?;
     let mut room = rooms.room(on_device[1], &plan.before)?;
-    let done = if step.nonblocking { later(on, step, &send, &mut room) } else { None };
-    let done = done.unwrap_or_else(|| now(on, step, &plan, &send, &mut room));
-    done.map_err(|error| failed(error.to_string()))?;
+    {
+        let (send, mut room) = (send.view()?, room.view_mut()?);
+        if step.is_nonblocking() {
+            on.scope(|scope| begin(scope, on.rank(), step, &send, &mut room)?.wait())
+        } else {
+            now(on, step, &plan, &send, &mut room)
+        }
+    }
+    .map_err(|error| failed(error.to_string()))?;
+    Ok(check(&plan, &send, &room).map_err(|error| failed(error.to_string()))?)
+}
+
+/// Compares memory after an operation with what the model says.
+pub(super) fn check(plan: &Plan, send: &Room, room: &Room) -> Outcome {
     let found = room.values()?;
     let wrong = |(_, (found, expected)): &(usize, (&u64, &Option<u64>))| expected.is_some_and(|value| value != **found);
     match found.iter().zip(&plan.after).enumerate().find(wrong) {
         None if found.len() == plan.after.len() => {}
-        None => return Err(failed(format!("{} elements instead of {}", found.len(), plan.after.len())).into()),
+        None => return Err(format!("{} elements instead of {}", found.len(), plan.after.len()).into()),
         Some((at, (found, expected))) => {
-            return Err(failed(format!("element {at} is {found:x} instead of {expected:x?}")).into());
+            return Err(format!("element {at} is {found:x} instead of {expected:x?}").into());
         }
     }
-    if send.values()? == plan.send { Ok(()) } else { Err(failed("what was sent has changed".to_owned()).into()) }
+    if send.values()? == plan.send { Ok(()) } else { Err("what was sent has changed".into()) }
 }
 
-fn now(on: &Communicator, step: &Step, plan: &Plan, send: &Room, room: &mut Room) -> Result<(), cableway::Error> {
+/// Performs a step by a blocking operation.
+pub(super) fn now(
+    on: &Communicator,
+    step: &Step,
+    plan: &Plan,
+    send: &Elements<'_, u64>,
+    room: &mut ElementsMut<'_, u64>,
+) -> Result<(), cableway::Error> {
     let (root, operation) = (step.root as u32, step.operation);
     let at_root = on.rank() == root;
     let parts = Parts::at(&plan.counts, &plan.displacements);
-    let (send, mut room) = (send.view()?, room.view_mut()?);
     match (step.kind, step.in_place) {
-        (Kind::Broadcast, _) => on.broadcast(&mut room, root),
-        (Kind::Gather, false) => on.gather(&send, root, at_root.then_some(&mut room)),
-        (Kind::Gather, true) => on.gather_in_place(&mut room, root),
-        (Kind::Gatherv, false) => on.gatherv(&send, root, at_root.then_some((&mut room, parts))),
-        (Kind::Gatherv, true) => on.gatherv_in_place(&mut room, parts, root),
-        (Kind::Scatter, false) => on.scatter(at_root.then_some(&send), root, &mut room),
-        (Kind::Scatter, true) => on.scatter_in_place(&mut room, root),
-        (Kind::Scatterv, false) => on.scatterv(at_root.then_some((&send, parts)), root, &mut room),
-        (Kind::Scatterv, true) => on.scatterv_in_place(&mut room, parts, root),
-        (Kind::Allgather, false) => on.allgather(&send, &mut room),
-        (Kind::Allgather, true) => on.allgather_in_place(&mut room),
-        (Kind::Allgatherv, false) => on.allgatherv(&send, &mut room, parts),
-        (Kind::Allgatherv, true) => on.allgatherv_in_place(&mut room, parts),
-        (Kind::Alltoall, false) => on.alltoall(&send, &mut room),
-        (Kind::Alltoall, true) => on.alltoall_in_place(&mut room),
-        (Kind::Alltoallv, false) => on.alltoallv((&send, Parts::new(&plan.send_counts)), (&mut room, parts)),
-        (Kind::Alltoallv, true) => on.alltoallv_in_place(&mut room, parts),
-        (Kind::Allreduce, false) => on.allreduce(&send, &mut room, operation),
-        (Kind::Allreduce, true) => on.allreduce_in_place(&mut room, operation),
-        (Kind::Reduce, false) => on.reduce(&send, operation, root, at_root.then_some(&mut room)),
-        (Kind::Reduce, true) => on.reduce_in_place(&mut room, operation, root),
-        (Kind::ReduceScatterBlock, false) => on.reduce_scatter_block(&send, &mut room, operation),
-        (Kind::ReduceScatterBlock, true) => on.reduce_scatter_block_in_place(&mut room, operation),
-        (Kind::ReduceScatter, false) => on.reduce_scatter(&send, &mut room, &plan.counts, operation),
-        (Kind::ReduceScatter, true) => on.reduce_scatter_in_place(&mut room, &plan.counts, operation),
-        (Kind::Scan, false) => on.scan(&send, &mut room, operation),
-        (Kind::Scan, true) => on.scan_in_place(&mut room, operation),
-        (Kind::ExclusiveScan, false) => on.exclusive_scan(&send, &mut room, operation),
-        (Kind::ExclusiveScan, true) => on.exclusive_scan_in_place(&mut room, operation),
+        (Kind::Broadcast, _) => on.broadcast(room, root),
+        (Kind::Gather, false) => on.gather(send, root, at_root.then_some(room)),
+        (Kind::Gather, true) => on.gather_in_place(room, root),
+        (Kind::Gatherv, false) => on.gatherv(send, root, at_root.then_some((room, parts))),
+        (Kind::Gatherv, true) => on.gatherv_in_place(room, parts, root),
+        (Kind::Scatter, false) => on.scatter(at_root.then_some(send), root, room),
+        (Kind::Scatter, true) => on.scatter_in_place(room, root),
+        (Kind::Scatterv, false) => on.scatterv(at_root.then_some((send, parts)), root, room),
+        (Kind::Scatterv, true) => on.scatterv_in_place(room, parts, root),
+        (Kind::Allgather, false) => on.allgather(send, room),
+        (Kind::Allgather, true) => on.allgather_in_place(room),
+        (Kind::Allgatherv, false) => on.allgatherv(send, room, parts),
+        (Kind::Allgatherv, true) => on.allgatherv_in_place(room, parts),
+        (Kind::Alltoall, false) => on.alltoall(send, room),
+        (Kind::Alltoall, true) => on.alltoall_in_place(room),
+        (Kind::Alltoallv, false) => on.alltoallv((send, Parts::new(&plan.send_counts)), (room, parts)),
+        (Kind::Alltoallv, true) => on.alltoallv_in_place(room, parts),
+        (Kind::Allreduce, false) => on.allreduce(send, room, operation),
+        (Kind::Allreduce, true) => on.allreduce_in_place(room, operation),
+        (Kind::Reduce, false) => on.reduce(send, operation, root, at_root.then_some(room)),
+        (Kind::Reduce, true) => on.reduce_in_place(room, operation, root),
+        (Kind::ReduceScatterBlock, false) => on.reduce_scatter_block(send, room, operation),
+        (Kind::ReduceScatterBlock, true) => on.reduce_scatter_block_in_place(room, operation),
+        (Kind::ReduceScatter, false) => on.reduce_scatter(send, room, &plan.counts, operation),
+        (Kind::ReduceScatter, true) => on.reduce_scatter_in_place(room, &plan.counts, operation),
+        (Kind::Scan, false) => on.scan(send, room, operation),
+        (Kind::Scan, true) => on.scan_in_place(room, operation),
+        (Kind::ExclusiveScan, false) => on.exclusive_scan(send, room, operation),
+        (Kind::ExclusiveScan, true) => on.exclusive_scan_in_place(room, operation),
     }
 }
 
-/// Performs a step by a nonblocking operation. Returns `None` if there is none.
-fn later(on: &Communicator, step: &Step, send: &Room, room: &mut Room) -> Option<Result<(), cableway::Error>> {
+/// Begins a nonblocking operation that performs a step.
+pub(super) fn begin<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    rank: u32,
+    step: &Step,
+    send: &'scope Elements<'_, u64>,
+    room: &'scope mut ElementsMut<'_, u64>,
+) -> Result<CollectiveRequest<'scope, 'env>, cableway::Error> {
     let (root, operation) = (step.root as u32, step.operation);
-    let at_root = on.rank() == root;
-    let perform = || -> Result<bool, cableway::Error> {
-        let (send, mut room) = (send.view()?, room.view_mut()?);
-        on.scope(|scope| {
-            match (step.kind, step.in_place) {
-                (Kind::Broadcast, _) => scope.broadcast(&mut room, root),
-                (Kind::Allgather, false) => scope.allgather(&send, &mut room),
-                (Kind::Allgather, true) => scope.allgather_in_place(&mut room),
-                (Kind::Alltoall, false) => scope.alltoall(&send, &mut room),
-                (Kind::Alltoall, true) => scope.alltoall_in_place(&mut room),
-                (Kind::Allreduce, false) => scope.allreduce(&send, &mut room, operation),
-                (Kind::Allreduce, true) => scope.allreduce_in_place(&mut room, operation),
-                (Kind::Reduce, false) => scope.reduce(&send, operation, root, at_root.then_some(&mut room)),
-                (Kind::Reduce, true) => scope.reduce_in_place(&mut room, operation, root),
-                _ => return Ok(false),
-            }?
-            .wait()
-            .map(|()| true)
-        })
-    };
-    match { perform }() {
-        Ok(false) => None,
-        Ok(true) => Some(Ok(())),
-        Err(error) => Some(Err(error)),
+    match (step.kind, step.in_place) {
+        (Kind::Broadcast, _) => scope.broadcast(room, root),
+        (Kind::Allgather, false) => scope.allgather(send, room),
+        (Kind::Allgather, true) => scope.allgather_in_place(room),
+        (Kind::Alltoall, false) => scope.alltoall(send, room),
+        (Kind::Alltoall, true) => scope.alltoall_in_place(room),
+        (Kind::Allreduce, false) => scope.allreduce(send, room, operation),
+        (Kind::Allreduce, true) => scope.allreduce_in_place(room, operation),
+        (Kind::Reduce, false) => scope.reduce(send, operation, root, (rank == root).then_some(room)),
+        (Kind::Reduce, true) => scope.reduce_in_place(room, operation, root),
+        (other, _) => unreachable!("{other:?} has no nonblocking form"),
     }
 }
