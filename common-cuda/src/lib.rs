@@ -78,7 +78,7 @@ pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};
 pub use error::DeviceError;
 pub use exported::{ExportKind, Exported, PieceDescriptor};
 pub use facts::{DeviceFacts, DriverFacts, Facts, Link, Vendor};
-pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, Reach, WeakMapping};
+pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, MappingsHeld, Reach, WeakMapping};
 pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
 pub use mapping_counts::MappingCounts;
 pub use memory::{

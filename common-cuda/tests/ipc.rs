@@ -96,8 +96,14 @@ fn memory_is_mapped_and_accessed_at_its_second_use() {
     let imports = imports(&devices, &[]);
     let at = mine.location();
     assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::NotYet)));
+    let held = devices.hold_mappings();
+    for _ in 0..3 {
+        assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::NotYet)), "mappings are held off");
+    }
+    drop(held);
     let Ok(Reach::Mapped(mapped)) = imports.reach(7, &told[0], &at, 8) else { panic!("not mapped") };
     assert_eq!(imports.open(), (1, told[0].len));
+    let _held = devices.hold_mappings();
     assert_eq!(devices.mappings().take(), (1, 0));
     assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::Mapped(_))));
     assert_eq!(devices.mappings().take(), (0, 1));

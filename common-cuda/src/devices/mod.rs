@@ -29,6 +29,7 @@ use crate::costs::Costs;
 use crate::driver::{AMD_ALLOCATION, Driver};
 use crate::error::DeviceError;
 use crate::host_ranges;
+use crate::ipc::{Gate, MappingsHeld};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::mapping_counts::MappingCounts;
 use crate::memory::HostPool;
@@ -55,6 +56,7 @@ struct State {
     platforms: [Option<Platform>; 2],
     costs: Arc<Costs>,
     mappings: Arc<MappingCounts>,
+    mapping_gate: Arc<Gate>,
     /// Memory for lists of blocks.
     lists: OnceLock<HostPool>,
 }
@@ -182,6 +184,16 @@ impl Devices {
     /// Returns the counts of mappings of peers' memory.
     pub fn mappings(&self) -> &MappingCounts {
         &self.state.mappings
+    }
+
+    /// Has no memory of peers mapped anew while the value lives, after mappings that are being opened now. Mappings that
+    /// are open are used as before. Blocks for some milliseconds at most.
+    pub fn hold_mappings(&self) -> MappingsHeld {
+        self.state.mapping_gate.hold()
+    }
+
+    pub(crate) fn mapping_gate(&self) -> &Gate {
+        &self.state.mapping_gate
     }
 
     /// Returns the vendors' platforms.

@@ -84,7 +84,7 @@ impl Imports {
     }
 
     /// Maps the allocation that `peer` exported into the context of `into`, for a copy of `len` bytes, unless it is
-    /// mapped already or mapping does not pay yet.
+    /// mapped already, mapping does not pay yet, or mappings are held off ([`Devices::hold_mappings`]).
     ///
     /// Logs a refusal by the driver as a warning, once for each cause. Mapping can take milliseconds, but other callers
     /// do not wait.
@@ -128,6 +128,7 @@ impl Imports {
         if let Some(mapped) = self.use_again(&key, exported) {
             return Ok(Reach::Mapped(mapped));
         }
+        let Some(_opening) = self.devices.mapping_gate().enter() else { return Ok(Reach::NotYet) };
         // Check the context only now. If the context of a mapping is destroyed, the copy itself fails.
         platform.context_id(into)?;
         let closed;
@@ -212,6 +213,8 @@ impl Imports {
         }
         drop(state);
         let Answer::Descriptors(given) = answer else { return };
+        // A later message asks again.
+        let Some(_opening) = self.devices.mapping_gate().enter() else { return };
         for (key, device, into) in asked {
             let DescriptorRequest { buffer_id, base, len } = *wanted;
             let exported = Exported { kind: key.kind, device, base, len, buffer_id, handle: [0; 64], pool: 0 };

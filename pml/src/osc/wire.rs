@@ -79,7 +79,7 @@ pub enum Combine {
     Replace,
     /// The elements stay.
     Keep,
-    /// A reduction, by the numbers that [`Reductions`](super::Reductions) knows.
+    /// A reduction, by the numbers that the host of the window knows.
     Reduce {
         /// The operation.
         operation: u32,

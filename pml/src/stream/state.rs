@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cableway_common_cuda::{ProgramStream, StreamWords};
+use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
 
 use super::operation::Message;
@@ -30,6 +30,8 @@ pub(super) struct StreamState {
     pub(super) queue: Mutex<Queue<Arc<Message>>>,
     /// Messages that failed, and whose errors a later call on the stream may have to tell.
     failed: Mutex<Vec<Arc<Message>>>,
+    /// The driver would wait for the stream before it maps memory.
+    _held: MappingsHeld,
 }
 
 /// A message under way.
@@ -41,7 +43,7 @@ pub(super) struct Running {
 
 impl StreamState {
     /// Creates the state of a stream whose words, perhaps used before, are at rest.
-    pub(super) fn new(program: ProgramStream, words: Arc<StreamWords>) -> StreamState {
+    pub(super) fn new(program: ProgramStream, words: Arc<StreamWords>, held: MappingsHeld) -> StreamState {
         let number = words.load(REACHED).max(words.load(RELEASED));
         StreamState {
             program,
@@ -49,6 +51,7 @@ impl StreamState {
             last: Mutex::new(number),
             queue: Mutex::new(Queue::new(number)),
             failed: Mutex::default(),
+            _held: held,
         }
     }
 

@@ -61,7 +61,7 @@ impl Streams {
             Some(words) => words,
             None => Arc::new(program.words(WORDS).map_err(Error::Stream)?),
         };
-        let state = Arc::new(StreamState::new(program, words));
+        let state = Arc::new(StreamState::new(program, words, shared.engine.devices().hold_mappings()));
         shared.control.lock().streams.push(state.clone());
         Ok(Stream::new(shared.clone(), state))
     }
