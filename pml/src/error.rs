@@ -264,6 +264,11 @@ pub enum Error {
         "messages on streams need a thread, and calls must not overlap here: initialise MPI with MPI_THREAD_MULTIPLE"
     )]
     SerializedCalls,
+    /// All streams of a context share one queue of the device. One that waits would hold up the copies that end its wait.
+    #[error(
+        "messages in the order of a stream need two hardware queues: set CUDA_DEVICE_MAX_CONNECTIONS to 2 or more, or unset it"
+    )]
+    OneConnection,
     /// The thread of messages on streams cannot be created.
     #[error("the thread of messages on streams cannot be created: {reason}")]
     NoThread {

@@ -16,6 +16,9 @@ use super::state::{StreamState, WORDS};
 use crate::error::Error;
 use crate::tag::Engine;
 
+/// NVIDIA's driver reads the number of hardware queues from this variable.
+const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+
 /// All streams of an engine, and their thread. Clones share one state. Every method may be called from any thread.
 #[derive(Clone)]
 pub struct Streams {
@@ -48,11 +51,15 @@ impl Streams {
     /// The stream exists until the value is dropped and every call on it is done.
     ///
     /// # Errors
-    /// The driver cannot operate on words in streams, which the error explains, or no thread can be created.
+    /// The driver cannot operate on words in streams, which the error explains, or no thread can be created, or
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` is 1.
     pub unsafe fn stream(&self, vendor: Vendor, handle: usize) -> Result<Stream, Error> {
         let shared = &self.inner.shared;
         if !self.inner.origin.is_here() || shared.engine.is_forked() {
             return Err(Error::Forked);
+        }
+        if vendor == Vendor::Nvidia && std::env::var_os(CONNECTIONS).is_some_and(|connections| connections == "1") {
+            return Err(Error::OneConnection);
         }
         // SAFETY: the caller's promise.
         let program = unsafe { shared.engine.devices().program_stream(vendor, handle) }.map_err(Error::Stream)?;

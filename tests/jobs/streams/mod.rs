@@ -20,8 +20,9 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("streams::a_stream_that_waits_holds_up_no_copy_of_the_engine", || {
         everywhere(2, &["default_stream_order=legacy"], &[], "streams_pingpong");
-        everywhere(2, &[], &[("CUDA_DEVICE_MAX_CONNECTIONS", "1")], "streams_pingpong");
+        everywhere(2, &[], &[("CUDA_DEVICE_MAX_CONNECTIONS", "2")], "streams_pingpong");
     }),
+    ("streams::one_hardware_queue_is_refused", one_queue),
     ("streams::random_programs_give_what_a_model_gives", || {
         for (ranks, seed) in [(2, "1"), (2, "2"), (3, "3")] {
             everywhere(ranks, &[], &[("STREAMS_SEED", seed), ("SIM_CUDA_SEED", seed)], "streams_random");
@@ -58,6 +59,20 @@ fn everywhere(ranks: u32, settings: &[&str], variables: &[(&str, &str)], role: &
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         finish(role_job(ranks, &options, role).envs(variables.iter().copied())).assert_success();
     }
+}
+
+/// A stream that waits would hold up all others of its context. On an H100 messages then hang.
+fn one_queue() {
+    if sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd {
+        return crate::support::skip("only NVIDIA's driver has the variable");
+    }
+    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    let mut job = role_job(2, &[libdir_option(), &driver], "streams_pingpong");
+    let finished = finish(job.env("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
+    assert!(
+        finished.code() != 0 && finished.stderr.contains("set CUDA_DEVICE_MAX_CONNECTIONS to 2 or more"),
+        "{finished:?}"
+    );
 }
 
 fn dies() {
