@@ -107,6 +107,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "loader.rs",
                 "location.rs",
                 "mapping_counts.rs",
+                "mapping_gate.rs",
                 "memo.rs",
                 "reduction.rs",
                 "settings.rs",

@@ -57,6 +57,7 @@ mod kernels;
 mod loader;
 mod location;
 mod mapping_counts;
+mod mapping_gate;
 mod measure;
 mod memo;
 mod memory;
@@ -78,9 +79,10 @@ pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};
 pub use error::DeviceError;
 pub use exported::{ExportKind, Exported, PieceDescriptor};
 pub use facts::{DeviceFacts, DriverFacts, Facts, Link, Vendor};
-pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, MappingsHeld, Reach, WeakMapping};
+pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, Reach, WeakMapping};
 pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
 pub use mapping_counts::MappingCounts;
+pub use mapping_gate::MappingsHeld;
 pub use memory::{
     BlockList, BounceBuffer, BouncePool, HostMemory, HostPool, HostRegistration, MOST_LISTED_BLOCKS, Packing, Spread,
 };

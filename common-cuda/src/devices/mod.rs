@@ -29,9 +29,9 @@ use crate::costs::Costs;
 use crate::driver::{AMD_ALLOCATION, Driver};
 use crate::error::DeviceError;
 use crate::host_ranges;
-use crate::ipc::{Gate, MappingsHeld};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::mapping_counts::MappingCounts;
+use crate::mapping_gate::{Gate, MappingsHeld};
 use crate::memory::HostPool;
 use crate::platform::Platform;
 

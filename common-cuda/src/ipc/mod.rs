@@ -20,15 +20,12 @@
 //! imported.
 
 mod exports;
-mod held;
 mod imports;
 mod mapped;
 mod pools;
 mod run;
 
 pub use exports::Exports;
-pub(crate) use held::Gate;
-pub use held::MappingsHeld;
 pub use imports::Imports;
 pub use mapped::{Mapped, Reach, WeakMapping};
 

@@ -79,10 +79,28 @@ impl<'a> Bench<'a> {
             None => (self.side.plan.warm_up(size), self.side.plan.iterations(size)),
         };
         self.timed(size, warm_up)?;
-        let took = self.timed(size, iterations)?;
+        let (took, iterations) = self.timed_long_enough(size, iterations)?;
         self.side.on.barrier()?;
         self.warm = true;
         Ok(value(self.side.plan, self.side.on.size(), size, took / iterations))
+    }
+
+    /// Returns the time of the iterations, and how many they were: more than asked for if they took clearly less than the
+    /// wanted time, because the machine was busy when it was predicted.
+    fn timed_long_enough(&mut self, size: u64, mut iterations: u32) -> Result<(Duration, u32), Failure> {
+        const ENOUGH: f64 = 0.9;
+        loop {
+            let took = self.timed(size, iterations)?;
+            let wanted = self.side.plan.seconds.unwrap_or(0.0);
+            let short = took.as_secs_f64() < ENOUGH * wanted;
+            let needed = f64::from(iterations) * wanted / took.as_secs_f64().max(1e-9);
+            let more = if short { (needed as u32).max(iterations.saturating_add(1)) } else { 0 };
+            // Both ranks run as many iterations as rank 0's clock decides.
+            match self.broadcast(more)? {
+                0 => return Ok((took, iterations)),
+                more => iterations = more,
+            }
+        }
     }
 
     /// Returns the number of iterations before the clock starts, and the number that take `seconds`.
