@@ -3,9 +3,9 @@
 mod messages;
 mod transfers;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cableway_base::Rank;
@@ -52,6 +52,8 @@ pub(crate) struct SmEndpoint {
     priced: Priced,
     /// The last used device memory of both sides.
     recent: Recent,
+    /// The distance to the peer, once it was asked for. Callers without one ask for each message.
+    distance: OnceLock<Option<Distance>>,
 }
 
 impl SmEndpoint {
@@ -95,6 +97,7 @@ impl SmEndpoint {
             offers,
             priced,
             recent: Recent::default(),
+            distance: OnceLock::new(),
         };
         endpoint.refresh();
         endpoint.limit_copies();
@@ -185,7 +188,8 @@ impl Endpoint for SmEndpoint {
 
     fn distance(&self) -> Option<Distance> {
         // Only a process whose memory can be copied from is known by its pid.
-        self.peer.link.get()?.remote.and_then(|remote| distance::to(remote.pid))
+        let remote = self.peer.link.get()?.remote;
+        *self.distance.get_or_init(|| remote.and_then(|remote| distance::to(remote.pid)))
     }
 
     #[inline]
