@@ -20,26 +20,37 @@ run_lanes() {
     # shellcheck disable=SC2064 # the process as it is now
     trap "kill -- -$second 2>/dev/null || true" EXIT
     trap 'exit 130' INT TERM
-    run_lane "${LANE[@]}" || true
+    run_lane "${LANE[@]}"
     wait "$second" || true
     trap - EXIT INT TERM
 }
 
-# Runs one step after the other, whether or not they pass. Returns whether all passed.
+# Runs one step after the other, whether or not they pass. It must not be called in a condition, and no step either: bash
+# ignores errexit in all that a condition calls, in subshells too, and a step would go on after a failure.
 run_lane() {
-    local step status=0
+    local step
     for step in "$@"; do
-        run_step "$step" || status=1
+        run_step "$step"
     done
-    return $status
+}
+
+# Whether all of these steps have passed.
+passed() {
+    local step status _
+    for step in "$@"; do
+        read -r status _ <"$LOGS/$step.result"
+        [ "$status" = 0 ] || return 1
+    done
 }
 
 # Stores the step's status, seconds and processor seconds in STEP.result.
 run_step() {
-    local name=$1 log=$LOGS/$1.log began=$SECONDS status=0
+    local name=$1 log=$LOGS/$1.log began=$SECONDS status ignored
     rm -f "$LOGS/$name.times"
-    # In a separate shell with errexit, which would not work in a function that is called in a condition.
+    # The step's own shell ends at the first failure, this one does not.
     set +e
+    ignored=$(set -e; false; echo yes)
+    [ -z "$ignored" ] || { echo "step $name was called in a condition, where errexit has no effect" >&2; exit 2; }
     (
         set -euo pipefail
         trap 'times >"$LOGS/$name.times"' EXIT
@@ -49,7 +60,6 @@ run_step() {
     set -e
     echo "$status $((SECONDS - began)) $(processor_seconds "$LOGS/$name.times")" >"$LOGS/$name.result"
     printf '%-9s %-6s %5d s\n' "$name" "$([ $status = 0 ] && echo ok || echo FAILED)" $((SECONDS - began))
-    return $status
 }
 
 # The second line of the output of `times`: user and system time of the children.
