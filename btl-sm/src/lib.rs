@@ -31,6 +31,7 @@ mod offers;
 mod path;
 mod peer;
 mod pool;
+mod prefetch;
 mod progress;
 mod ring;
 mod segment;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crossbeam_queue::ArrayQueue;
 
+use crate::prefetch;
 use crate::segment::{Class, Memory};
 
 /// Fragment classes, as in references: two in the segment, two in the device segment.
@@ -189,6 +190,15 @@ impl Pool {
             if own.ready.len() >= READY || own.sent.len() < 2 || !self.find_returned(own) {
                 return;
             }
+        }
+    }
+
+    /// Fetches the lines of the fragment that [`acquire`](Self::acquire) returns next, for a message of `len` bytes. The
+    /// receiver of the last message in it has them, and the stores of the next one would wait for them.
+    #[inline]
+    pub(crate) fn prefetch(&self, own: &OwnFragments, len: usize) {
+        if let Some(&id) = own.ready.last() {
+            prefetch::for_writing(self.payload(id).as_ptr(), len.min(self.size()));
         }
     }
 

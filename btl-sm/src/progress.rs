@@ -13,12 +13,15 @@ use crate::connection::{Connections, Event};
 use crate::inner::{Inner, Request};
 use crate::peer::{Link, Peer, Status};
 use crate::pool::{DEVICE_SMALL, FragmentWord, Reference};
+use crate::prefetch;
 use crate::ring::fast_box::{Arrival, MAX_INLINE, PAYLOAD, Reader};
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
 
 /// The number of messages read from one peer before the next peer's turn.
 const BATCH: usize = 32;
+/// The bytes of a fragment that are fetched while its message is matched. A processor fetches about 16 lines at a time.
+const FETCHED_EARLY: usize = 1024;
 /// The clock is read once in this many polls, because it costs more than a poll.
 const POLLS_PER_LOOK: u32 = 32;
 /// If polls find messages in a fast box, one in this many checks the other sources.
@@ -337,6 +340,9 @@ fn deliver_fragment(
     }
     // SAFETY: within the fragment by the check, in memory that the link keeps mapped.
     let bytes = unsafe { SharedBytes::new(memory.payload(class, reference.id()).as_ptr(), len) };
+    if reference.class() < DEVICE_SMALL {
+        prefetch::for_reading(memory.payload(class, reference.id()).as_ptr(), len.min(FETCHED_EARLY));
+    }
     let taken = ReceivedFragment { link: &sender.link, reference, generation, keeper: OnceCell::new() };
     // Only device segments are registered with the driver, and only they need retaining.
     let retain: Option<&dyn Retain> = if reference.class() >= DEVICE_SMALL { Some(&taken) } else { None };

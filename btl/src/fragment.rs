@@ -88,7 +88,7 @@ impl Fragment {
     #[inline]
     pub fn fill(&mut self, header: &[u8], payload: &[u8]) {
         let len = header.len() + payload.len();
-        if len >= self.streamed_from {
+        if self.is_streamed(len) {
             assert!(len <= self.capacity, "fragment overrun");
             // SAFETY: the fragment owns the memory, with its cache lines by the promise to `streamed_from`.
             unsafe { streaming::store(self.memory.as_ptr(), header, payload) }
@@ -96,6 +96,12 @@ impl Fragment {
             self.write(0, header);
             self.write(header.len(), payload);
         }
+    }
+
+    /// Returns whether [`fill`](Self::fill) stores a message of `len` bytes past the caches.
+    #[inline]
+    pub fn is_streamed(&self, len: usize) -> bool {
+        len >= self.streamed_from
     }
 
     /// Copies the first `len` bytes.

@@ -11,7 +11,7 @@ use super::SmEndpoint;
 use crate::inner::{Inner, Request};
 use crate::path::{FifoPath, Path};
 use crate::peer::{DeviceStatus, Status};
-use crate::pool::{EAGER, Reference};
+use crate::pool::{DEVICE_SMALL, EAGER, Reference};
 use crate::ring::fast_box::Writer;
 use crate::ring::{Corrupt, fifo};
 use crate::segment::BoxMemory;
@@ -62,8 +62,8 @@ impl SmEndpoint {
         room.map_err(|corrupt| self.broken(corrupt))
     }
 
-    /// Sends `len` bytes of a fragment from `acquire`.
-    pub(super) fn push(&mut self, reference: Reference, len: usize) -> Result<(), Error> {
+    /// Sends `len` bytes of a fragment from `acquire`, which went through the caches or past them.
+    pub(super) fn push(&mut self, reference: Reference, len: usize, cached: bool) -> Result<(), Error> {
         let (Some(link), Some(pool)) = (self.peer.link.get(), self.inner.pool(reference.class())) else {
             return Err(self.unavailable("send", "the fragment belongs to another endpoint"));
         };
@@ -81,6 +81,10 @@ impl SmEndpoint {
             }),
         };
         pool.tidy(own);
+        // The next message is probably like this one.
+        if cached && reference.class() < DEVICE_SMALL && len <= self.capabilities.eager_limit {
+            pool.prefetch(own, len);
+        }
         pushed.map_err(|corrupt| self.broken(corrupt))?;
         self.consider_box();
         Ok(())
@@ -125,7 +129,7 @@ impl SmEndpoint {
             memory.copy_from_nonoverlapping(NonNull::from(header).cast(), header.len());
             memory.add(header.len()).copy_from_nonoverlapping(NonNull::from(payload).cast(), payload.len());
         }
-        self.push(Reference::new(EAGER, id), header.len() + payload.len())?;
+        self.push(Reference::new(EAGER, id), header.len() + payload.len(), true)?;
         Ok(Sent::Done)
     }
 

@@ -251,9 +251,10 @@ impl Endpoint for SmEndpoint {
         if !self.peer.is_open() {
             return Err(self.peer.error());
         }
+        let cached = !fragment.is_streamed(len);
         let reference = Reference::from_bits(fragment.into_key() as u32);
         self.owner.reserved.fetch_sub(1, Relaxed);
-        self.push(reference, len)
+        self.push(reference, len, cached)
     }
 
     unsafe fn register(&mut self, region: Region, access: Access) -> Result<Option<Registration>, Error> {
