@@ -66,14 +66,14 @@ impl ActiveMessages {
     /// # Errors
     /// The context is in use, or the group names a process that does not exist.
     pub fn new(engine: &Arc<Engine>, context: u32, group: Vec<Rank>, rank: u32) -> Result<Self, Error> {
-        Ok(Self::with(engine, State::new(engine.add_communicator(context, group, rank)?, false)))
+        Ok(Self::with(engine, State::new(engine, engine.add_communicator(context, group, rank)?, false)))
     }
 
     /// Prepares active messages between the members of a communicator, on which other messages have tags below 0 only.
     /// All members make this call. [`close`](Self::close) leaves the communicator as it is. So close only once all
     /// members have handled what was posted to them.
     pub fn over(engine: &Arc<Engine>, communicator: Arc<Communicator>) -> Self {
-        Self::with(engine, State::new(communicator, true))
+        Self::with(engine, State::new(engine, communicator, true))
     }
 
     fn with(engine: &Arc<Engine>, state: State) -> Self {
@@ -103,6 +103,8 @@ impl ActiveMessages {
         }
         self.dispatcher.add(id, Arc::new(handler))?;
         self.poster.state.start(&self.poster.engine);
+        // A post may have started the dispatcher, and messages may wait for the first handler.
+        self.poster.engine.attention().raise();
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::wire::TAG;
 use crate::error::Error;
-use crate::tag::{Communicator, Engine, Service};
+use crate::tag::{Attention, Communicator, Engine, Service};
 
 /// A function to call once an operation is complete.
 pub(super) type Then<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -27,6 +27,8 @@ pub(super) struct State {
     events: Mutex<VecDeque<Event>>,
     /// Their number, so that progress without an event takes no lock.
     waiting: AtomicUsize,
+    /// Has the engine poll the dispatcher.
+    attention: Arc<Attention>,
     /// The tag of the last data that was sent in a message of its own.
     last_tag: AtomicI32,
     /// Posts whose memory the engine still uses.
@@ -39,11 +41,12 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(communicator: Arc<Communicator>, borrowed: bool) -> Self {
+    pub(super) fn new(engine: &Engine, communicator: Arc<Communicator>, borrowed: bool) -> Self {
         State {
             communicator,
             events: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            attention: engine.attention().clone(),
             last_tag: AtomicI32::new(TAG),
             posts: AtomicUsize::new(0),
             service: OnceLock::new(),
@@ -92,6 +95,8 @@ impl State {
         let mut events = self.events.lock();
         events.push_back(event);
         self.waiting.store(events.len(), Ordering::Release);
+        drop(events);
+        self.attention.raise();
     }
 
     pub(super) fn complete<T: Send + 'static>(&self, then: Then<T>, result: Result<T, Error>) {

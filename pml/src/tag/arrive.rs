@@ -125,6 +125,7 @@ fn admit<M: Message>(
             note_stored(engine, slot, &unexpected)?;
             engine.core().counters.unexpected.increment();
             matcher.store(source, tag, unexpected);
+            engine.attention().raise();
             if tag == NOTICE {
                 engine.note_notice();
             }
@@ -152,6 +153,7 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
             None => return,
             Some(Released::Unexpected) => {
                 engine.core().counters.unexpected.increment();
+                engine.attention().raise();
                 // It may have been one.
                 engine.note_notice();
             }

@@ -8,7 +8,7 @@ use cableway_base::{Counters, Rank};
 use cableway_common_cuda::Devices;
 
 use super::registry::Registry;
-use super::services::{Service, Services, Temporary};
+use super::services::{Attention, Service, Services, Temporary};
 use super::tasks::Tasks;
 use crate::core::{Config, Core};
 use crate::error::Error;
@@ -95,7 +95,12 @@ impl Engine {
         self.me.upgrade()
     }
 
-    /// Adds a service, which is polled from now on and lives as long as the engine.
+    /// Returns what has the services polled.
+    pub(crate) fn attention(&self) -> &Arc<Attention> {
+        self.services.attention()
+    }
+
+    /// Adds a service, which lives as long as the engine. It is polled while [`attention`](Self::attention) is raised.
     pub(crate) fn add_service(&self, service: Arc<dyn Service>) {
         self.services.add(service);
     }

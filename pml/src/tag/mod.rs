@@ -29,6 +29,6 @@ pub use engine::Engine;
 pub use probe::Message;
 pub use request::{Hook, Request};
 pub use send::SendMode;
-pub(crate) use services::Service;
+pub(crate) use services::{Attention, Service};
 pub use start_send::FastPath;
 pub use tasks::Task;

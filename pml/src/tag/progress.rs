@@ -102,7 +102,7 @@ impl Engine {
     #[inline]
     pub fn progress(&self) -> usize {
         let events = core::turn(self);
-        let alone = self.tasks.is_empty() && self.services.is_empty() && self.temporary.is_empty();
+        let alone = self.tasks.is_empty() && !self.services.want_a_poll() && self.temporary.is_empty();
         if alone { events } else { events + self.poll_others() }
     }
 
@@ -113,7 +113,8 @@ impl Engine {
             return 0;
         }
         let ended = if self.tasks.is_empty() { 0 } else { self.tasks.poll() };
-        ended + self.services.poll() + self.temporary.poll()
+        let handled = if self.services.want_a_poll() { self.services.poll() } else { 0 };
+        ended + handled + self.temporary.poll()
     }
 
     /// Flushes earlier sends, then tells peers that this process ends in good order. Waits at most `limit`, and returns

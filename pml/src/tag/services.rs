@@ -1,11 +1,11 @@
 //! Services: layers above that handle messages as they arrive, for as long as the engine lives.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
-/// A layer above that the engine's `progress`, and every call that waits, polls.
+/// A layer above that the engine's `progress`, and every call that waits, polls while there may be something to handle.
 ///
 /// Unlike a task it does not end by itself, and a waiting call may sleep while the service waits for messages.
 pub(crate) trait Service: Send + Sync {
@@ -17,32 +17,81 @@ pub(crate) trait Service: Send + Sync {
     fn is_idle(&self) -> bool;
 }
 
-/// A list of services that only grows, so that polling takes no lock. Without a service it costs one load.
+/// Whether services may have something to handle. Whoever gives them something raises it afterwards.
+///
+/// Each poll of the services costs as much as a third of a turn of progress, and most turns wait for plain messages.
+#[derive(Debug, Default)]
+pub(crate) struct Attention(AtomicBool);
+
+impl Attention {
+    /// Has the next turn poll the services.
+    #[inline]
+    pub(crate) fn raise(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Lowers it, so that what is given from now on raises it again.
+    fn lower(&self) {
+        self.0.swap(false, Ordering::AcqRel);
+    }
+}
+
+/// The services that live as long as the engine. They are polled while attention is raised.
 #[derive(Default)]
 pub(super) struct Services {
+    list: List,
+    attention: Arc<Attention>,
+}
+
+/// A list that only grows, so that reading it takes no lock.
+#[derive(Default)]
+struct List {
     first: OnceLock<Box<Node>>,
 }
 
 struct Node {
     service: Arc<dyn Service>,
-    rest: Services,
+    rest: List,
 }
 
 impl Services {
+    /// Returns whether one may have something to handle.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.get().is_none()
+    pub(super) fn want_a_poll(&self) -> bool {
+        self.attention.is_raised()
+    }
+
+    pub(super) fn attention(&self) -> &Arc<Attention> {
+        &self.attention
     }
 
     pub(super) fn are_idle(&self) -> bool {
-        self.iter().all(|service| service.is_idle())
+        self.list.iter().all(|service| service.is_idle())
     }
 
     #[cold]
     pub(super) fn poll(&self) -> usize {
-        self.iter().map(|service| service.poll()).sum()
+        self.attention.lower();
+        let handled = self.list.iter().map(|service| service.poll()).sum();
+        // A poll handles a limited number, and none while another thread does.
+        if !self.are_idle() {
+            self.attention.raise();
+        }
+        handled
     }
 
+    pub(super) fn add(&self, service: Arc<dyn Service>) {
+        self.list.add(service);
+        self.attention.raise();
+    }
+}
+
+impl List {
     fn iter(&self) -> impl Iterator<Item = &dyn Service> {
         let mut at = self;
         std::iter::from_fn(move || {
@@ -52,8 +101,8 @@ impl Services {
         })
     }
 
-    pub(super) fn add(&self, service: Arc<dyn Service>) {
-        let mut node = Box::new(Node { service, rest: Services::default() });
+    fn add(&self, service: Arc<dyn Service>) {
+        let mut node = Box::new(Node { service, rest: List::default() });
         let mut at = self;
         loop {
             match at.first.get() {
