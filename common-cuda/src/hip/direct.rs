@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use cableway_base::root_cause;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use super::library::HipDriver;
 use crate::direct::owned;
 use crate::driver::{DmaBuf, Failure, FailureKind};
 
@@ -19,15 +18,8 @@ type Export = unsafe extern "C" fn(*const c_void, usize, *mut c_int, *mut u64) -
 /// The function that exports dma-bufs.
 pub(super) struct Exporter(Export);
 
-impl HipDriver {
-    /// Returns the function, or the reason why there is none.
-    pub(super) fn exporter(&self) -> Result<&Exporter, &str> {
-        self.exporter.get_or_init(|| find(&self.library.path, self.library.simulated)).as_ref().map_err(String::as_str)
-    }
-}
-
 /// Finds the library beside HIP's, else the one that the process has loaded with it.
-fn find(hip: &Path, simulated: bool) -> Result<Exporter, String> {
+pub(super) fn find(hip: &Path, simulated: bool) -> Result<Exporter, String> {
     let beside = hip.parent().map(|folder| folder.join(LIBRARY)).filter(|path| path.exists());
     let (path, flags) = match beside {
         Some(path) => (path, RTLD_NOW | RTLD_LOCAL),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libloading::os::unix::Library;
 use parking_lot::Mutex;
 
-use super::direct::Exporter;
+use super::direct::{self, Exporter};
 use super::release::Release;
 use super::table::Table;
 use crate::driver::{self, Driver, Failure, FailureKind};
@@ -34,7 +34,7 @@ pub(super) struct HipDriver {
     /// The number of devices, plus 1 once it is known. It never changes.
     count: AtomicU32,
     /// How dma-bufs are exported.
-    pub(super) exporter: OnceLock<Result<Exporter, String>>,
+    exporter: OnceLock<Result<Exporter, String>>,
     /// Distinguishes libraries that are loaded at the same time.
     identity: usize,
 }
@@ -113,6 +113,12 @@ impl HipDriver {
             log::debug!("HIP {} has no {name}", release.text());
         }
         Ok(driver)
+    }
+
+    /// Returns the function that exports dma-bufs, or the reason why there is none.
+    pub(super) fn exporter(&self) -> Result<&Exporter, &str> {
+        let find = || direct::find(&self.library.path, self.library.simulated);
+        self.exporter.get_or_init(find).as_ref().map_err(String::as_str)
     }
 
     /// Counts the devices. Without one, the library is as good as not initialised.

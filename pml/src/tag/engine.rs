@@ -9,7 +9,7 @@ use cableway_common_cuda::Devices;
 
 use super::registry::Registry;
 use super::services::{Attention, Service, Services, Temporary};
-use super::tasks::Tasks;
+use super::tasks::{Task, Tasks};
 use crate::core::{Config, Core};
 use crate::error::Error;
 use crate::protocol::{Protocols, Slot};
@@ -93,6 +93,13 @@ impl Engine {
     /// Returns the engine as a counted reference, for what keeps it alive.
     pub fn handle(&self) -> Option<Arc<Engine>> {
         self.me.upgrade()
+    }
+
+    /// Adds work that is polled until it has ended. While there is some, waiting calls do not sleep.
+    ///
+    /// A task is polled by one thread at a time, with no lock held. It may add tasks.
+    pub fn add_task(&self, task: Arc<dyn Task>) {
+        self.tasks.add(task);
     }
 
     /// Returns what has the services polled.

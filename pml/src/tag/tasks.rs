@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::engine::Engine;
-
-/// Work that [`Engine::progress`], and every call that waits, polls.
+/// Work that [`Engine::progress`](super::Engine::progress), and every call that waits, polls.
 pub trait Task: Send + Sync {
     /// Makes progress without blocking. Returns whether the work has ended. It may start messages, and waits for none.
     fn poll(&self) -> bool;
@@ -25,6 +23,11 @@ impl Tasks {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn add(&self, task: Arc<dyn Task>) {
+        self.count.fetch_add(1, Ordering::Release);
+        self.list.lock().push(task);
     }
 
     /// Polls the tasks that no other thread polls. Returns how many ended.
@@ -53,15 +56,5 @@ impl Drop for Taken<'_> {
         // Tasks that began first come first.
         self.list.append(&mut list);
         *list = std::mem::take(&mut self.list);
-    }
-}
-
-impl Engine {
-    /// Adds work that is polled until it has ended. While there is some, waiting calls do not sleep.
-    ///
-    /// A task is polled by one thread at a time, with no lock held. It may add tasks.
-    pub fn add_task(&self, task: Arc<dyn Task>) {
-        self.tasks.count.fetch_add(1, Ordering::Release);
-        self.tasks.list.lock().push(task);
     }
 }
