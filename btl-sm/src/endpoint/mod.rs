@@ -238,9 +238,12 @@ impl Endpoint for SmEndpoint {
         // SAFETY: the pool gave us this fragment alone; its memory is kept by `Inner`, which the owner keeps.
         let fragment = unsafe { Fragment::new(pool.payload(id), pool.size(), key, self.owner.clone()) };
         Ok(Some(match kind {
+            // A device reads data from memory, so that it gains nothing from the sender's caches.
             // SAFETY: the fragments of these pools lie in whole lines of their own.
-            FragmentKind::Streamed => unsafe { fragment.streamed_from(self.inner.settings.streaming_limit) },
-            FragmentKind::Host | FragmentKind::Device => fragment,
+            FragmentKind::Streamed | FragmentKind::Device => unsafe {
+                fragment.streamed_from(self.inner.settings.streaming_limit)
+            },
+            FragmentKind::Host => fragment,
         }))
     }
 

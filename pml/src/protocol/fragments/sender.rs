@@ -86,7 +86,10 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<FragmentA
         let kind = if copied { link.device_kind() } else { host_kind };
         let capacity = match kind {
             FragmentKind::Device => {
-                let piece = device_piece(parameters.device_chunk_size, transfer.len);
+                let piece = match on_device && *to_device {
+                    true => device_piece(parameters.device_chunk_size, transfer.len),
+                    false => HOST_PIECE.min(parameters.device_chunk_size),
+                };
                 caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(piece)
             }
             _ => caps.max_send_size.saturating_sub(FRAGMENT_LEN),
@@ -146,7 +149,12 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<FragmentA
     Ok(FragmentAttempt::Busy)
 }
 
-/// Returns how many of `len` bytes a device copies at a time. Pieces let the copies of both sides overlap, but each has
+/// The bytes that move at a time if only one side is a device's. The other side's processor takes several times as long as
+/// the device, so what counts is that its copies overlap the device's. On an Intel Xeon with an H100, messages of 1 to 16
+/// MiB took 0.9 of the time that they take in pieces of 2 MiB.
+const HOST_PIECE: usize = 256 << 10;
+
+/// Returns how many of `len` bytes devices on both sides copy at a time. Pieces let the copies of both sides overlap, but each has
 /// a fixed cost, equal to the time of some hundred thousand bytes.
 fn device_piece(largest: usize, len: u64) -> usize {
     usize::try_from(len.div_ceil(2)).unwrap_or(largest).clamp(largest.div_ceil(2), largest)
