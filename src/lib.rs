@@ -149,7 +149,10 @@ pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::{Distance, ModexError};
 #[cfg(feature = "openib")]
 pub use cableway_btl_openib::{DirectFacts as VerbsDirectFacts, Footprint as VerbsFootprint, PortFound as VerbsPort};
-pub use cableway_coll::{Element, Error as CollectiveError, ReduceOperation};
+pub use cableway_coll::{
+    EXPLAINED as EXPLAINED_COLLECTIVES, Element, Error as CollectiveError, Prediction, Question as CollectiveQuestion,
+    ReduceOperation,
+};
 pub use cableway_common_cuda::{
     BufferKind, CopyCost, CostOrigin, CostReport, DeviceBuffer, DeviceCosts, DeviceError, DeviceFacts, DeviceIndex,
     Devices, DriverFacts, Facts, HIP_LIBDIR_VARIABLE, Known, LIBDIR_VARIABLE, Link, MemoryClass, PeerCosts, Vendor,

@@ -38,7 +38,7 @@ pub(crate) struct Inner {
     pub(crate) one_sided: OneSided,
     pub(crate) active: ActiveMessages,
     pub(crate) modex: Arc<dyn Modex>,
-    parameters: Arc<Parameters>,
+    pub(crate) parameters: Arc<Parameters>,
     devices: Devices,
     contexts: AtomicU32,
     left: AtomicBool,

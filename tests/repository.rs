@@ -148,7 +148,9 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         &[
             &["error.rs", "call.rs"],
             &["plan"],
-            &["choice.rs", "placing.rs", "build.rs"],
+            &["costs"],
+            &["choice"],
+            &["placing.rs", "build.rs", "explain.rs"],
             &["reduce"],
             &["run"],
             &["agreement"],

@@ -26,6 +26,10 @@ use crate::{NAME, invalid, registration};
 /// The priority of the best network: below shared memory, above tcp.
 const EXCLUSIVITY: u32 = 512;
 
+/// The estimated latency of a small message, and the share of the bandwidth that messages of host memory reach.
+pub(crate) const LATENCY: Duration = Duration::from_micros(2);
+pub(crate) const HOST_COPIES: f64 = 0.8;
+
 /// The flags if the device can access device memory.
 const GPUDIRECT: Flags = Flags::DEVICE_PUT.union(Flags::DEVICE_GET).union(Flags::DEVICE_DIRECT);
 
@@ -73,7 +77,7 @@ impl OpenibEndpoint {
         let most = (shared.port.facts.max_message as usize).clamp(1 << 20, 1 << 30);
         capabilities.get_limit = most;
         capabilities.put_limit = most;
-        capabilities.latency = Duration::from_micros(2);
+        capabilities.latency = LATENCY;
         capabilities.bandwidth = shared.port.facts.megabits() as f64 * 1e6 / 8.0;
         if !settings.get || shared.port.reads == 0 || peer.reads == 0 {
             capabilities.flags -= Flags::GET;
@@ -239,7 +243,7 @@ impl Endpoint for OpenibEndpoint {
     }
 
     fn cost(&self, operation: Operation, location: &Location) -> Cost {
-        let copies = if location.on_device() { 0.7 } else { 0.8 };
+        let copies = if location.on_device() { 0.7 } else { HOST_COPIES };
         let (fixed, rate) = match operation {
             Operation::Send => (self.capabilities.latency, copies * self.capabilities.bandwidth),
             // Memory that peers write to is registered for each transfer, which takes long for device memory.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cableway_base::{Parameters, Rank};
-use cableway_btl::{Btl, Endpoint, Error, Identity, Job, Remains, Upcalls};
+use cableway_btl::{Btl, Cost, Endpoint, Error, Identity, Job, Remains, Upcalls};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 
 use crate::card::Address;
 use crate::connection::Service;
-use crate::endpoint::OpenibEndpoint;
+use crate::endpoint::{HOST_COPIES, LATENCY, OpenibEndpoint};
 use crate::link::State;
 use crate::port::Port;
 use crate::progress::Engine;
@@ -140,6 +140,11 @@ impl Btl for Openib {
 
     fn card(&self) -> Vec<u8> {
         self.ports.iter().flat_map(Address::publish).collect()
+    }
+
+    fn expected(&self, _here: bool) -> Option<Cost> {
+        let bandwidth = self.shared.port.facts.megabits() as f64 * 1e6 / 8.0;
+        Some(Cost { fixed: LATENCY, bytes_per_second: HOST_COPIES * bandwidth })
     }
 
     fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cableway_base::lock::{Lock, Locking};
 use cableway_base::{Parameters, Rank};
-use cableway_btl::{Btl, Endpoint, Error, Job, Upcalls};
+use cableway_btl::{Btl, Cost, Endpoint, Error, Job, Upcalls};
 use cableway_common_cuda::Devices;
 
 use crate::NAME;
 use crate::card::{Card, SocketName};
 use crate::connection::{Connections, socket};
+use crate::cost;
 use crate::endpoint::SmEndpoint;
 use crate::inner::Inner;
 use crate::listener::{Unlink, listen};
@@ -66,6 +67,10 @@ impl Btl for SharedMemory {
 
     fn card(&self) -> Vec<u8> {
         self.card.to_bytes()
+    }
+
+    fn expected(&self, here: bool) -> Option<Cost> {
+        here.then_some(cost::SEND)
     }
 
     fn connect(&self, peer: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {

@@ -10,6 +10,7 @@ use cableway_btl::{
 };
 use cableway_common_cuda::Location;
 
+use crate::card::Address;
 use crate::link::{Link, State, Tx};
 use crate::outbox::{Source, is_transient, overhead};
 use crate::pairing::Route;
@@ -21,6 +22,8 @@ use crate::{NAME, gather, invalid, wire};
 
 /// The priority of tcp: below that of every faster transport.
 const EXCLUSIVITY: u32 = 100;
+/// The share of the bandwidth that messages of host memory reach, which are copied in and out.
+const HOST_COPIES: f64 = 0.85;
 /// The smallest message for which a `put` pays: its handshake costs less than the copy that it saves.
 const MIN_PUT: usize = 64 << 10;
 /// The longest message that is copied if the socket is full. Longer ones are sent from their place.
@@ -29,6 +32,7 @@ const MAX_INLINE: usize = 16 << 10;
 const WAITING_FRAGMENTS: usize = 16;
 /// The longest message that is copied to be sent together with others.
 const GATHERED: usize = 2 << 10;
+
 /// An endpoint, connected or not.
 pub(crate) struct TcpEndpoint {
     shared: Arc<Shared>,
@@ -116,7 +120,7 @@ impl Endpoint for TcpEndpoint {
     fn cost(&self, operation: Operation, location: &Location) -> Cost {
         // tcp copies a message in and out in addition to the kernel's copies. A put needs only the kernel's copies,
         // after a handshake.
-        let copies = if location.on_device() { 0.7 } else { 0.85 };
+        let copies = if location.on_device() { 0.7 } else { HOST_COPIES };
         let (fixed, rate) = match operation {
             Operation::Send => (self.capabilities.latency, copies * self.capabilities.bandwidth),
             Operation::Put | Operation::Get => (2 * self.capabilities.latency, self.capabilities.bandwidth),
@@ -304,7 +308,21 @@ fn capabilities(settings: &Settings, route: &Route, share: usize, max_message: u
     capabilities.inline_limit = capabilities.eager_limit.min(MAX_INLINE);
     capabilities.device_max_send_size = settings.device_max_send_size.min(max_message);
     capabilities.min_rdma_size = MIN_PUT;
-    capabilities.latency = Duration::from_micros(if route.loopback { 10 } else { 25 });
-    capabilities.bandwidth = f64::from(route.megabits.max(1)) * 1e6 / 8.0 / share as f64;
+    capabilities.latency = latency(route.loopback);
+    capabilities.bandwidth = bandwidth(route.megabits) / share as f64;
     capabilities
+}
+
+fn latency(loopback: bool) -> Duration {
+    Duration::from_micros(if loopback { 10 } else { 25 })
+}
+
+fn bandwidth(megabits: u32) -> f64 {
+    f64::from(megabits.max(1)) * 1e6 / 8.0
+}
+
+/// Returns the estimated cost of a message over the fastest of these addresses, by the loopback interface or not.
+pub(crate) fn expected(addresses: &[Address], loopback: bool) -> Option<Cost> {
+    let megabits = addresses.iter().filter(|address| address.loopback == loopback).map(|address| address.megabits);
+    megabits.max().map(|fastest| Cost { fixed: latency(loopback), bytes_per_second: HOST_COPIES * bandwidth(fastest) })
 }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::process::Process;
-use cableway_btl::{Btl, Endpoint, Error, Identity, Job, Upcalls};
+use cableway_btl::{Btl, Cost, Endpoint, Error, Identity, Job, Upcalls};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 
 use crate::card::{Card, Host};
-use crate::endpoint::TcpEndpoint;
+use crate::endpoint::{self, TcpEndpoint};
 use crate::engine::{Engine, Epoll, SCRATCH};
 use crate::link::{RequestQueue, State};
 use crate::pool::Pool;
@@ -80,6 +80,10 @@ impl Btl for Tcp {
 
     fn card(&self) -> Vec<u8> {
         self.shared.card.encode()
+    }
+
+    fn expected(&self, here: bool) -> Option<Cost> {
+        endpoint::expected(&self.shared.card.addresses, here)
     }
 
     fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {

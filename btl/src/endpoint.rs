@@ -25,6 +25,13 @@ pub trait Btl: Send + Sync {
     /// all but this transport, and equal in all modules of one name.
     fn card(&self) -> Vec<u8>;
 
+    /// Returns the estimated cost of a message of host memory to a process of this node (`here`), or of another node.
+    /// Returns `None` if this transport reaches none there. Unlike [`Endpoint::cost`] it needs no peer.
+    fn expected(&self, here: bool) -> Option<Cost> {
+        let _ = here;
+        None
+    }
+
     /// Returns links to `peer`, given its card. Returns none if this transport cannot reach it. Does not connect yet.
     ///
     /// # Errors

@@ -3,19 +3,25 @@
 use smallvec::SmallVec;
 
 use crate::call::{Call, Edge, Memory, Operands as CallOperands};
-use crate::choice::{Choice, Reduction};
+use crate::choice::{self, Algorithm, Choice, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::placing::{Placing, Working};
 use crate::plan::direct::{Results, Shares, direct};
 use crate::plan::reduction::Operands;
-use crate::plan::{
-    Block, Combine, Me, Place, Plan, StepId, alltoall, broadcast, doubling, gather, halving, neighbors, ring, scan,
-    tree,
-};
+use crate::plan::{Block, Combine, Me, Place, Plan, StepId, alltoall, gather, neighbors, scan, tree};
+
+/// What the plans of a communicator's calls have in common.
+pub(crate) struct Basis<'b> {
+    pub(crate) me: Me,
+    pub(crate) choice: &'b Choice,
+    pub(crate) rules: &'b Rules,
+    /// Is told of new choices.
+    pub(crate) report: Option<fn(&str)>,
+}
 
 /// Builds the plan of one rank.
-pub(crate) fn build(call: &Call<'_>, me: Me, choice: &Choice, placing: &Placing<'_>) -> Result<(Plan, Working), Error> {
-    let mut builder = Builder { plan: Plan::default(), me, choice, placing, working: Working::Host };
+pub(crate) fn build(call: &Call<'_>, basis: &Basis<'_>, placing: &Placing<'_>) -> Result<(Plan, Working), Error> {
+    let mut builder = Builder { plan: Plan::default(), me: basis.me, basis, placing, working: Working::Host };
     builder.call(call)?;
     Ok((builder.plan, builder.working))
 }
@@ -23,7 +29,7 @@ pub(crate) fn build(call: &Call<'_>, me: Me, choice: &Choice, placing: &Placing<
 struct Builder<'a> {
     plan: Plan,
     me: Me,
-    choice: &'a Choice,
+    basis: &'a Basis<'a>,
     placing: &'a Placing<'a>,
     /// Where the scratch memory must be.
     working: Working,
@@ -31,7 +37,7 @@ struct Builder<'a> {
 
 type Steps = Vec<StepId>;
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
     fn call(&mut self, call: &Call<'_>) -> Result<(), Error> {
         match call {
             Call::Broadcast { memory, root } => self.broadcast(memory, *root),
@@ -55,24 +61,24 @@ impl Builder<'_> {
         if bytes == 0 || self.me.size == 1 {
             return Ok(());
         }
-        if self.choice.broadcasts_in_a_tree(self.me.size, bytes) {
+        let algorithm = self.choose(Operation::Broadcast, bytes);
+        if algorithm == Algorithm::Tree {
             let block = self.plan.block(memory);
             tree::broadcast(&mut self.plan, self.me, root, block, &[]);
             return Ok(());
         }
         // Shares are ranges of bytes, so data with gaps is packed.
-        let (me, segment) = (self.me, self.choice.segment);
+        let (me, setting) = (self.me, self.setting(1));
         match memory.run() {
             Some((address, _)) => {
-                let data = (Place::User(address), bytes);
-                broadcast::scattered(&mut self.plan, me, root, data, segment, &[]);
+                choice::broadcast(&mut self.plan, algorithm, setting, (Place::User(address), bytes, root), &[]);
             }
             None => {
                 self.working = self.placing.beside(memory);
                 let packed = self.plan.scratch(bytes);
                 let (block, run) = (self.plan.block(memory), Block::bytes(packed, bytes));
                 let ready = if me.rank == root { vec![self.plan.copy(block, run, &[])] } else { Steps::new() };
-                let here = broadcast::scattered(&mut self.plan, me, root, (packed, bytes), segment, &ready);
+                let here = choice::broadcast(&mut self.plan, algorithm, setting, (packed, bytes, root), &ready);
                 if me.rank != root {
                     self.plan.copy(run, block, &here);
                 }
@@ -116,14 +122,12 @@ impl Builder<'_> {
             }
         };
         let bytes = receive.iter().fold(0, |sum: u64, memory| sum.saturating_add(memory.packed_len()));
-        if self.me.size == 1 {
-        } else if self.choice.gathers_in_a_ring(self.me.size, bytes) {
-            ring::allgather(&mut self.plan, self.me, &blocks, &ready);
-        } else {
+        if self.me.size > 1 {
+            let algorithm = self.choose(Operation::Allgather, bytes);
             // What is sent need not wait for the copy.
             let from = send.map_or(own, |memory| self.plan.block(memory));
-            let sends = vec![from; blocks.len()];
-            alltoall::exchange(&mut self.plan, self.me, &sends, &blocks, &[]);
+            let setting = self.setting(1);
+            choice::allgather(&mut self.plan, algorithm, setting, (from, &blocks), &ready);
         }
         Ok(())
     }
@@ -170,19 +174,15 @@ impl Builder<'_> {
         }
         let mut staged = self.stage(call, true, false);
         let (me, count) = (self.me, call.count);
-        let segment = self.choice.segment / call.element.size() as u64;
-        let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
-        let ends = match self.choice.allreduce(me.size, count, bytes) {
-            _ if me.size == 1 => staged.copy_through(plan, count, &ready),
-            Reduction::Doubling => doubling::doubling(plan, me, (operands, count), &ready),
-            Reduction::Halving => halving::halving(plan, me, (operands, count), &ready),
-            Reduction::Ring => ring::allreduce(plan, me, (operands, count), segment, &ready),
-            Reduction::Direct => {
-                let shares = Shares::even(count, me.size);
-                direct(plan, me, operands, &shares, (Results::Everywhere, segment), &ready)
-            }
+        let ends = if me.size == 1 {
+            staged.copy_through(&mut self.plan, count, &ready)
+        } else {
+            let algorithm = self.choose(Operation::Allreduce, bytes);
+            let setting = self.setting(call.element.size());
+            choice::allreduce(&mut self.plan, algorithm, setting, (&staged.operands, count), &ready)
         };
+        let plan = &mut self.plan;
         staged.finish(plan, count, &ends);
         Ok(())
     }
@@ -195,17 +195,15 @@ impl Builder<'_> {
         }
         let mut staged = self.stage(call, self.me.rank == root, false);
         let (me, count) = (self.me, call.count);
-        let segment = self.choice.segment / call.element.size() as u64;
-        let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if me.size == 1 {
-            staged.copy_through(plan, count, &ready)
-        } else if self.choice.reduces_in_a_tree(me.size, count, bytes) {
-            tree::reduce(plan, me, root, (operands, count), &ready)
+            staged.copy_through(&mut self.plan, count, &ready)
         } else {
-            let shares = Shares::even(count, me.size);
-            direct(plan, me, operands, &shares, (Results::AtRoot(root), segment), &ready)
+            let algorithm = self.choose(Operation::Reduce, bytes);
+            let setting = self.setting(call.element.size());
+            choice::reduce(&mut self.plan, algorithm, setting, (&staged.operands, count, root), &ready)
         };
+        let plan = &mut self.plan;
         if me.rank == root {
             staged.finish(plan, count, &ends);
         }
@@ -224,7 +222,7 @@ impl Builder<'_> {
         let mine = counts[self.me.rank as usize];
         // In place, the output would overwrite input of rank 0 that is not sent yet.
         let mut staged = self.stage(&CallOperands { count: call.count.max(mine), ..*call }, true, true);
-        let segment = self.choice.segment / call.element.size() as u64;
+        let Setting { segment, .. } = self.setting(call.element.size());
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if self.me.size == 1 {
@@ -271,6 +269,17 @@ impl Builder<'_> {
         let reduced = plan.reduce(output, [input, output], call.count, &ready);
         staged.finish(plan, call.count, &[reduced]);
         Ok(())
+    }
+
+    fn choose(&self, operation: Operation, bytes: u64) -> Algorithm {
+        let Basis { choice, rules, report, .. } = self.basis;
+        choice.choose(rules, operation, bytes, |line| report.iter().for_each(|report| report(line)))
+    }
+
+    /// Returns the setting of an algorithm whose elements have this size in bytes.
+    fn setting(&self, size: usize) -> Setting<'a> {
+        let Basis { choice, rules, .. } = self.basis;
+        Setting { me: self.me, nodes: &choice.setup().nodes, segment: rules.segment / size as u64 }
     }
 
     /// Decides where the reduction works, and adds the steps that bring the operands there. Without `output`, this rank

@@ -10,7 +10,9 @@
 //! Each module uses those above it only.
 //! - `error`, `call`: what a program passes, and what it gets back.
 //! - `plan`: algorithms, as steps that depend on each other.
+//! - `costs`: predicts how long plans take.
 //! - `choice`, `placing`, `build`: make the plan of a call.
+//! - `explain`: shows choices.
 //! - `reduce`: reductions of host memory.
 //! - `run`: executes a plan.
 //! - `agreement`: beside an MPI with operations of its own, decides which ones are used.
@@ -19,7 +21,9 @@ mod agreement;
 mod build;
 mod call;
 mod choice;
+mod costs;
 mod error;
+mod explain;
 mod placing;
 mod plan;
 mod reduce;
@@ -29,4 +33,5 @@ pub use agreement::{Agreement, Groups, Notice, Performer, Route};
 pub use cableway_common_cuda::{Element, ReduceOperation};
 pub use call::{Call, Edge, Memory, Operands};
 pub use error::Error;
+pub use explain::{EXPLAINED, Prediction, Question, explain};
 pub use run::{Collectives, Group, Operation};

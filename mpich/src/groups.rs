@@ -71,7 +71,7 @@ unsafe extern "C" fn cableway_group_new(
         };
         match started.engine.add_communicator(context, group, rank) {
             Ok(on) => {
-                let group = Group::new(started.collectives.clone(), on.clone());
+                let group = Group::new(started.collectives.clone(), on.clone()).on_devices();
                 Box::into_raw(Box::new(Members { group, on, started }))
             }
             Err(error) => {

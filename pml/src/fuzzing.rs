@@ -12,7 +12,7 @@ use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
 
 use crate::protocol::recode;
-use crate::wire::{Card, Puts, Several, parse_batch};
+use crate::wire::{Card, NodeCard, Puts, Several, parse_batch};
 use crate::{ANY, ActiveMessages, Arrival, Buffer, Config, Engine, Request, SendMode};
 
 /// Parses one or several headers, and writes them again.
@@ -60,6 +60,9 @@ pub fn active_message(bytes: &[u8]) {
 
 /// Parses a peer's card.
 pub fn card(bytes: &[u8]) {
+    if let Some(card) = NodeCard::parse(bytes) {
+        assert_eq!(NodeCard::parse(&card.to_bytes()), Some(card));
+    }
     if let Ok(card) = Card::parse(bytes) {
         assert_eq!(Card::parse(&card.to_bytes()), Ok(card));
     }

@@ -43,3 +43,4 @@ pub use rma::{AtomicOperation, OneSided, Place, Registered, RemoteKey, Signal, S
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use stream::{Stream, StreamBatch, StreamMessage, Streams};
 pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode, Task};
+pub use wire::{NodeCard, RouteCost};

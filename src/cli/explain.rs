@@ -1,5 +1,7 @@
 //! `cableway explain`: the protocols of messages by size, and the reasons.
 
+mod collective;
+
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,9 +17,10 @@ use super::pingpong::{self, MemoryKind};
 
 const SIZES: i32 = 1;
 
-/// Show which protocol carries messages of which size, and why
+/// Show which protocol carries messages of which size, or which algorithm a collective operation takes, and why
 ///
-/// Asks the links between two processes. Starts both on this machine, unless it runs within a job already.
+/// Asks the links between two processes. Starts both on this machine, unless it runs within a job already. With
+/// --collective it predicts times for any number of ranks and nodes, which it does not start.
 #[derive(Args)]
 pub(super) struct Explain {
     /// Memory of the sender
@@ -47,6 +50,9 @@ pub(super) struct Explain {
     /// Also send messages of the smallest and the largest size of each range, and print their times
     #[arg(long, conflicts_with_all = ["strided", "irregular"])]
     measure: bool,
+
+    #[command(flatten)]
+    collective: collective::Options,
 
     /// Format of the output
     #[arg(long, value_enum, default_value = "table")]
@@ -85,7 +91,13 @@ impl Explain {
         Ok(joined.play(|world| {
             // A connected transport knows more about the peer.
             world.communicator().barrier()?;
-            if world.rank() == 0 {
+            if let Some(operation) = self.collective.operation() {
+                // Its times are predicted for any job.
+                if world.rank() == 0 {
+                    let on_devices = [self.src, self.dst].contains(&Class::Device);
+                    collective::print(world, operation, &self.collective, on_devices, self.format == Format::Json)?;
+                }
+            } else if world.rank() == 0 {
                 self.print(world)?;
             } else if self.measure {
                 self.observe(world, &receive_sizes(world)?)?;

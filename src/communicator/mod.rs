@@ -18,7 +18,7 @@ use cableway_pml::{ActiveMessages, Engine};
 use crate::collective::{Member, Prepared};
 use crate::selector::raw_rank;
 use crate::world::{Inner, WORLD_CONTEXT};
-use crate::{Error, Protocol, Side};
+use crate::{CollectiveQuestion, Error, Prediction, Protocol, Side};
 
 pub use point_to_point::Message;
 
@@ -79,6 +79,18 @@ impl Communicator {
         sizes: RangeInclusive<u64>,
     ) -> Result<Vec<Protocol>, Error> {
         Ok(self.engine().explain(self.process(to)?, from_memory, to_memory, sizes)?)
+    }
+
+    /// Predicts how long the algorithms of a collective operation take, and says which one would be chosen, if all nodes
+    /// were like this one. The operation, the ranks and the nodes need not be those of this job. Returns `None` if there is
+    /// no choice: see [`explain`](cableway_coll::explain).
+    ///
+    /// # Errors
+    /// The launcher cannot be reached.
+    pub fn explain_collective(&self, question: CollectiveQuestion<'_>) -> Result<Option<Vec<Prediction>>, Error> {
+        let world = self.world();
+        let card = self.engine().node_card(world.modex.job().rank)?.unwrap_or_default();
+        Ok(cableway_coll::explain(&world.parameters, card, question))
     }
 
     /// Returns the names of the transports that carry messages to rank `to`. The first one carries small messages.

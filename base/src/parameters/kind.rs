@@ -230,8 +230,8 @@ choices! {
 
 choices! {
     /// Selects the algorithm of an allreduce.
-    Allreduce = "auto|recursive_doubling|direct|ring|rabenseifner" {
-        /// the fastest for the number of bytes and of ranks
+    Allreduce = "auto|recursive_doubling|direct|ring|rabenseifner|hierarchical" {
+        /// the one of the least predicted cost
         Auto = "auto",
         /// ranks exchange all data with ranks at growing distances
         RecursiveDoubling = "recursive_doubling",
@@ -241,6 +241,8 @@ choices! {
         Ring = "ring",
         /// recursive halving, then doubling
         Rabenseifner = "rabenseifner",
+        /// within each node, then between nodes
+        Hierarchical = "hierarchical",
     }
 }
 

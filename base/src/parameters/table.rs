@@ -187,8 +187,8 @@ parameters {
         "who performs an MPI program's collectives: auto, mpi (Open MPI's own modules, on host copies of device memory) or cableway",
         "Set the same value on all ranks. auto changes a communicator to cableway once a rank has passed device memory. Use mpi to find out whether that causes a fault, and cableway to have it from the first call on.";
     coll_allreduce: Allreduce = "auto",
-        "algorithm of reductions to all ranks: auto, recursive_doubling, direct, ring or rabenseifner",
-        "Set the same value on all ranks. auto takes recursive_doubling for small data, direct for up to 16 ranks, and ring for more.";
+        "algorithm of reductions to all ranks: auto, recursive_doubling, direct, ring, rabenseifner or hierarchical",
+        "Set the same value on all ranks. auto takes the one whose cost is predicted to be the least (cableway explain --collective). A wrong one costs time.";
 
     btl_sm_eager_limit: Size = "16K",
         "largest message that is sent eagerly over shared memory",
@@ -317,8 +317,9 @@ internal {
     pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";
     pml_host_trials: Count = "3", "messages of each size that try each way to move host data; 0 trusts the estimates";
     pml_offer_window: Size = "256K", "bytes of a rendezvous message that the receiver offers to the sender at a time";
+    pml_nodes: Text = "", "node of each rank, for tests: numbers with commas; empty asks the system";
     pml_offer_patience: Count = "100", "polls after which an unclaimed offer is withdrawn";
-    coll_small: Size = "32K", "largest data of a collective operation that takes the fewest messages";
+    coll_algorithm: Text = "", "algorithm of all collective operations that have it, for tests; empty chooses by cost";
     coll_segment: Size = "4M", "largest segment of a collective operation's data";
     coll_shared_limit: Size = "1M", "smallest collective operation of an MPI program that Cableway performs if ranks share a device";
     coll_device_limit: Size = "32K", "smallest data that a device reduces; the host reduces smaller data";

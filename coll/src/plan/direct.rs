@@ -54,7 +54,12 @@ impl Shares {
         Shares(counts.into_iter().map(next).collect())
     }
 
-    fn of_rank(&self, rank: u32) -> Range<u64> {
+    /// Returns the length of all shares.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.last().map_or(0, |last| last.end)
+    }
+
+    pub(crate) fn of_rank(&self, rank: u32) -> Range<u64> {
         self.0[rank as usize].clone()
     }
 }

@@ -13,7 +13,10 @@ pub(crate) mod direct;
 pub(crate) mod doubling;
 pub(crate) mod gather;
 pub(crate) mod halving;
+pub(crate) mod hierarchy;
+mod lanes;
 pub(crate) mod neighbors;
+mod nodes;
 pub(crate) mod reduction;
 pub(crate) mod ring;
 pub(crate) mod scan;
@@ -28,6 +31,7 @@ use smallvec::SmallVec;
 
 use crate::call::Memory;
 
+pub(crate) use nodes::Nodes;
 pub(crate) use window::Window;
 
 /// The process that builds a plan: its rank, and the number of ranks.

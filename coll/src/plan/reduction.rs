@@ -18,12 +18,27 @@ impl Operands {
     /// Describes operands at these places. In place, both are the same.
     pub(crate) fn new(plan: &mut Plan, element: Element, input: Place, output: Place) -> Operands {
         let kind = packed(element).map_or(Kind::Bytes, |layout| plan.kind(&layout));
-        Operands { input, output, size: element.size() as u64, kind }
+        Operands::of(kind, element.size() as u64, input, output)
+    }
+
+    /// Describes operands whose elements have this kind and size.
+    pub(crate) fn of(kind: Kind, size: u64, input: Place, output: Place) -> Operands {
+        Operands { input, output, size, kind }
     }
 
     /// Returns the same operands with another output.
     pub(crate) fn with_output(self, output: Place) -> Operands {
         Operands { output, ..self }
+    }
+
+    /// Returns the operands from this element on.
+    pub(crate) fn from(self, element: u64) -> Operands {
+        Operands { input: self.input(element), output: self.output(element), ..self }
+    }
+
+    /// Returns the same operands in place, with the input where the output is.
+    pub(crate) fn in_its_output(self) -> Operands {
+        Operands { input: self.output, ..self }
     }
 
     /// Returns the bytes of memory of some elements.

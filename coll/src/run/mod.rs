@@ -7,13 +7,14 @@ mod shared;
 mod steps;
 mod tags;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cableway_pml::Communicator;
 
-use crate::build::build;
+use crate::build::{Basis, build};
 use crate::call::Call;
+use crate::choice::Choice;
 use crate::error::Error;
 use crate::placing::Placing;
 use crate::plan::Me;
@@ -28,6 +29,10 @@ pub struct Group {
     communicator: Arc<Communicator>,
     /// The communicator's ranks are those of another group of processes.
     between_groups: bool,
+    /// The data is expected to be in device memory.
+    on_devices: bool,
+    /// Set by the first operation, because not all processes have published their cards before.
+    choice: OnceLock<Arc<Choice>>,
     /// The number of the next operation.
     next: AtomicU32,
 }
@@ -35,7 +40,20 @@ pub struct Group {
 impl Group {
     /// Creates the operations of an intracommunicator. Every member must do so.
     pub fn new(collectives: Arc<Collectives>, communicator: Arc<Communicator>) -> Self {
-        Group { collectives, communicator, between_groups: false, next: AtomicU32::new(0) }
+        Group {
+            collectives,
+            communicator,
+            between_groups: false,
+            on_devices: false,
+            choice: OnceLock::new(),
+            next: AtomicU32::new(0),
+        }
+    }
+
+    /// Has algorithms chosen for data in device memory. All members must say so, or none. It is no promise: any rank may
+    /// pass memory of either kind.
+    pub fn on_devices(self) -> Self {
+        Group { on_devices: true, ..self }
     }
 
     /// Creates the operations of an intercommunicator. Only [`Call::Neighbors`] is defined: the members of the other group
@@ -61,14 +79,17 @@ impl Group {
         // No member of the other group is this process.
         let rank = if self.between_groups { u32::MAX } else { self.communicator.rank() };
         let me = Me { rank, size: self.communicator.group().len() as u32 };
-        let device_limit = shared.device_limit;
+        let choice = self.choice()?;
+        let report = if me.rank == 0 { Some(shared.report()) } else { None };
+        let basis = Basis { me, choice, rules: &shared.rules, report };
+        let device_limit = shared.rules.device_limit;
         let mut placing = Placing { devices: &shared.pools.devices, device_limit, on_devices: true };
-        let (mut plan, mut working) = build(call, me, &shared.choice, &placing)?;
+        let (mut plan, mut working) = build(call, &basis, &placing)?;
         let scratch = match Block::take(&shared.pools, &working, plan.scratch) {
             // No device memory is left, so work in host memory.
             Err(_) if !matches!(working, crate::placing::Working::Host) => {
                 placing.on_devices = false;
-                (plan, working) = build(call, me, &shared.choice, &placing)?;
+                (plan, working) = build(call, &basis, &placing)?;
                 Block::take(&shared.pools, &working, plan.scratch)
             }
             taken => taken,
@@ -88,6 +109,17 @@ impl Group {
             let _ = operation.poll();
         }
         Ok(operation)
+    }
+
+    fn choice(&self) -> Result<&Choice, Error> {
+        if let Some(choice) = self.choice.get() {
+            return Ok(choice);
+        }
+        // Operations between groups have one algorithm each, and so have those of one rank.
+        let processes = self.communicator.group();
+        let processes = if self.between_groups || processes.len() == 1 { &[] } else { processes };
+        let choice = self.collectives.choice(processes, self.on_devices)?;
+        Ok(self.choice.get_or_init(|| choice))
     }
 
     /// Performs an operation, and waits for it.

@@ -69,7 +69,8 @@ unsafe extern "C" fn cableway_collectives_new(
         };
         let agreement = Mutex::new(agreement);
         let group = match reach {
-            Reach::Within => Group::new(shared.clone(), on.clone()),
+            // Members change to this crate because one of them passes device memory.
+            Reach::Within => Group::new(shared.clone(), on.clone()).on_devices(),
             Reach::Between { .. } => Group::between(shared.clone(), on.clone()),
         };
         let members = Arc::new(Members { group, on, reach, agreement });

@@ -13,10 +13,10 @@ use super::put::{Put, PutFin};
 use super::rendezvous::{AbortHeader, Fin};
 use super::scratch::Scratches;
 use super::transfer::{Channel, Slot, State};
-use super::{direct, eager, fragments, get, offered, pieces, put, rendezvous, settle, start};
+use super::{direct, eager, fragments, get, node, offered, pieces, put, rendezvous, settle, start};
 use crate::core::{Config, Copies, Core, CreditHeader, Done, Peers, Resume, failover};
 use crate::error::Error;
-use crate::wire::{Header, Malformed, Reader, Several, kind, parse_batch};
+use crate::wire::{Header, Malformed, NodeCard, Reader, Several, kind, parse_batch};
 
 pub(crate) struct Protocols {
     pub(crate) core: Core,
@@ -31,6 +31,9 @@ impl Protocols {
         let scratch = Scratches::new(core.parameters.device_scratch_size);
         let peers = Peers::new(core.modex.job().size as usize);
         let kept = Kept::new(&core.parameters);
+        let btls = core.btls.iter().map(|slot| &*slot.btl);
+        let card = node::card(&core.parameters, &kept, btls, core.modex.job().rank);
+        core.modex.put(NodeCard::KEY, &card.to_bytes())?;
         Ok(Protocols { core, shared: Shared { copies, scratch, kept }, peers })
     }
 

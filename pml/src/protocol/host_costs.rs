@@ -317,6 +317,17 @@ pub(crate) fn measured(rows: &Rows, len: u64) -> Option<Measured> {
     })
 }
 
+/// Returns the highest kept costs of each way among all distances.
+pub(crate) fn worst(kept: &Kept) -> Rows {
+    let mut worst = Rows::default();
+    for rows in Distance::ALL.into_iter().filter_map(|distance| kept.rows(distance)) {
+        for (worst, each) in worst.iter_mut().flatten().zip(rows.into_iter().flatten()) {
+            *worst = [*worst, each].into_iter().flatten().reduce(f32::max);
+        }
+    }
+    worst
+}
+
 /// Returns the sizes from which on other costs hold.
 pub(crate) fn sizes() -> impl Iterator<Item = u64> {
     (0..CLASSES).map(|class| SMALLEST << class)

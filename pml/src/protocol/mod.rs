@@ -26,6 +26,7 @@ mod fragments;
 mod get;
 mod header;
 mod host_costs;
+mod node;
 mod offered;
 mod one_copy;
 mod pieces;

@@ -10,6 +10,7 @@ use super::engine::Engine;
 use crate::error::Error;
 use crate::protocol::{Explained, Side, explain_links};
 use crate::status::ANY;
+use crate::wire::NodeCard;
 
 impl Engine {
     /// Checks whether no process of a communicator is known to have died.
@@ -19,6 +20,16 @@ impl Engine {
     pub fn check_members(&self, of: &Communicator) -> Result<(), Error> {
         let matching = of.matching.lock();
         cannot_wait(self, of, &matching, ANY).map_or(Ok(()), Err)
+    }
+
+    /// Returns what a process published of its node when it started. All processes get the same. Returns `None` if it
+    /// published nothing that this version understands. Asks the modex each time.
+    ///
+    /// # Errors
+    /// The modex cannot be reached.
+    pub fn node_card(&self, process: Rank) -> Result<Option<NodeCard>, Error> {
+        let bytes = self.core().modex.get(process, NodeCard::KEY)?;
+        Ok(bytes.and_then(|bytes| NodeCard::parse(&bytes)))
     }
 
     /// Explains which protocols messages to `peer` take. Connects the peer if necessary, and assumes that its ends of

@@ -11,6 +11,7 @@ mod exposed;
 mod header;
 mod ids;
 pub(crate) mod kind;
+mod node_card;
 mod reader;
 
 pub(crate) use batch::{List, Puts, PutsReader, Several, WholePut, is_batch, parse_batch};
@@ -19,4 +20,5 @@ pub(crate) use envelope::{Envelope, MATCH_LEN, MatchLayout, match_bytes, match_e
 pub(crate) use exposed::{Exposed, ExposedFields};
 pub(crate) use header::{Header, HeaderBuffer, flag, layouts};
 pub(crate) use ids::{BtlTag, Id};
+pub use node_card::{NodeCard, RouteCost};
 pub(crate) use reader::{Malformed, Reader};

@@ -4,6 +4,7 @@ mod dying;
 mod ends;
 mod mistakes;
 mod model;
+mod nodes;
 mod overlap;
 mod random;
 mod rooms;
@@ -18,8 +19,13 @@ pub(crate) const TESTS: &[Test] = &[
     ("collectives::every_operation_gives_the_results_of_a_model", || with_every_driver("collectives_in_turn", &[])),
     ("collectives::random_sequences_give_the_results_of_a_model", || with_every_driver("collectives_at_random", &[])),
     ("collectives::large_algorithms_give_the_results_of_a_model", || {
-        with_every_driver("collectives_at_random", &["coll_small=64", "coll_segment=512", "coll_device_limit=1"]);
+        for algorithm in ["direct", "ring", "rabenseifner"] {
+            let named = format!("coll_algorithm={algorithm}");
+            with_every_driver("collectives_at_random", &[&named, "coll_segment=512", "coll_device_limit=1"]);
+        }
     }),
+    ("collectives::algorithms_over_nodes_give_the_results_of_a_model", nodes::jobs),
+    ("collectives::explained_choices_are_those_that_are_made", nodes::choices),
     ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
     ("collectives::threads_use_their_own_communicators", || with_every_driver("collectives_threads", &[])),
     ("collectives::random_operations_of_threads_on_random_communicators", storm::jobs),
@@ -41,6 +47,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_at_random", random::at_random),
     ("collectives_overlap", overlap::overlap),
     ("collectives_threads", overlap::threads),
+    ("collectives_choices", nodes::choose),
     ("collectives_storm", storm::storm),
     ("collectives_types", types::types),
     ("collectives_mistakes", mistakes::mistakes),

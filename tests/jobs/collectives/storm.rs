@@ -49,7 +49,7 @@ fn job(seed: u64, operations: u64, driver: &str) -> u64 {
     let btl = &transports[seed as usize % transports.len()];
     let mut all = [over(btl), vec![libdir_option().to_owned(), driver.to_owned()]].concat();
     if seed / 2 % 2 == 1 {
-        let limits = ["coll_small=64", "coll_segment=512", "coll_device_limit=1"];
+        let limits = ["coll_algorithm=direct", "coll_segment=512", "coll_device_limit=1"];
         all.extend(limits.iter().flat_map(|limit| ["--set", limit]).map(str::to_owned));
     }
     let ranks = [5, 3, 4, 5, 2][seed as usize % 5];

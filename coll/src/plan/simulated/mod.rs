@@ -3,6 +3,7 @@
 //! A message is sent only once its receive has begun, and its data is copied at any time after that. Meanwhile the
 //! memory to receive holds garbage. So a plan that reads too early, writes too early, or waits in a circle is found.
 
+mod hierarchies;
 mod moves;
 mod reductions;
 

@@ -4,7 +4,7 @@ use super::super::{Block, Me, Place, Plan, alltoall, broadcast, gather, neighbor
 use super::{Random, Rank, each, run};
 
 /// Builds and runs plans that only move bytes, and returns the memory of each rank.
-fn moved(
+pub(super) fn moved(
     size: u32,
     memory: impl Fn(u32) -> Vec<u8>,
     random: &mut Random,
@@ -18,7 +18,7 @@ fn moved(
     run(ranks.collect(), random)
 }
 
-fn data(rank: u32, len: u64) -> Vec<u8> {
+pub(super) fn data(rank: u32, len: u64) -> Vec<u8> {
     (0..len).map(|i| (i * 3 + u64::from(rank) * 29 + 1) as u8).collect()
 }
 
@@ -38,7 +38,7 @@ fn every_rank_gets_the_roots_data() {
 }
 
 /// The blocks of a rank: one of `len` bytes for each rank.
-fn blocks(size: u32, len: u64) -> Vec<Block> {
+pub(super) fn blocks(size: u32, len: u64) -> Vec<Block> {
     (0..size).map(|rank| Block::bytes(Place::User((u64::from(rank) * len) as usize), len)).collect()
 }
 

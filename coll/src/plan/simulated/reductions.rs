@@ -20,7 +20,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks(4).map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap())).collect()
 }
 
-fn sums(ranks: std::ops::Range<u32>, count: u64) -> Vec<f32> {
+pub(super) fn sums(ranks: std::ops::Range<u32>, count: u64) -> Vec<f32> {
     let mut all = ranks.map(|rank| operands(rank, count));
     let first = all.next().unwrap_or_default();
     all.fold(first, |sum, more| sum.iter().zip(&more).map(|(a, b)| a + b).collect())
@@ -28,7 +28,7 @@ fn sums(ranks: std::ops::Range<u32>, count: u64) -> Vec<f32> {
 
 /// Builds each rank's plan with `build`, which gets the rank and the operands. The input is at the address 0, and the
 /// output behind it or, in place, there, too. Returns every rank's output.
-fn reduce(
+pub(super) fn reduce(
     size: u32,
     count: u64,
     in_place: bool,
@@ -57,7 +57,7 @@ fn reduce(
     ended.iter().map(|user| floats(&user[output..])).collect()
 }
 
-fn assert_close(found: &[f32], expected: &[f32]) {
+pub(super) fn assert_close(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         assert!((found - expected).abs() < 0.01, "{found} is not {expected}");

@@ -1,0 +1,192 @@
+//! The operations that several algorithms perform, and these algorithms.
+
+use crate::plan::direct::{Results, Shares, direct};
+use crate::plan::hierarchy::{self, Between};
+use crate::plan::reduction::Operands;
+use crate::plan::{Block, Me, Nodes, Place, Plan, StepId, alltoall, broadcast, doubling, halving, ring, tree};
+
+/// An operation that several algorithms perform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Allreduce,
+    Reduce,
+    Broadcast,
+    Allgather,
+}
+
+impl Operation {
+    pub(crate) const ALL: [Operation; 4] =
+        [Operation::Allreduce, Operation::Reduce, Operation::Broadcast, Operation::Allgather];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Operation::Allreduce => "allreduce",
+            Operation::Reduce => "reduce",
+            Operation::Broadcast => "broadcast",
+            Operation::Allgather => "allgather",
+        }
+    }
+
+    pub(crate) fn reduces(self) -> bool {
+        matches!(self, Operation::Allreduce | Operation::Reduce)
+    }
+}
+
+/// An algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    Doubling,
+    Halving,
+    Ring,
+    /// Each rank reduces or passes on a share, or exchanges its block with all others.
+    Direct,
+    /// A binomial tree.
+    Tree,
+    /// Within each node, then between nodes by another algorithm, then within each node.
+    Hierarchical(Between),
+}
+
+/// The most ranks that exchange directly, unless the user asks for it. Each rank has that many messages under way, and
+/// looks after all of them.
+const DIRECT_RANKS: u32 = 64;
+
+impl Algorithm {
+    /// Returns the algorithms of an operation. Those that come first are taken if others have the same cost.
+    pub(crate) fn of(operation: Operation, nodes: &Nodes) -> impl Iterator<Item = Algorithm> + Clone {
+        use Algorithm::{Direct, Doubling, Halving, Hierarchical, Ring, Tree};
+        let all: &[Algorithm] = match operation {
+            Operation::Allreduce => &[
+                Doubling,
+                Direct,
+                Ring,
+                Halving,
+                Hierarchical(Between::Doubling),
+                Hierarchical(Between::Direct),
+                Hierarchical(Between::Ring),
+                Hierarchical(Between::Halving),
+            ],
+            Operation::Reduce => &[Tree, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)],
+            Operation::Broadcast => &[Tree, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)],
+            Operation::Allgather => &[Direct, Ring, Hierarchical(Between::Direct)],
+        };
+        let (ranks, count) = (nodes.ranks(), nodes.count());
+        all.iter().copied().filter(move |algorithm| match algorithm {
+            Direct => ranks <= DIRECT_RANKS,
+            Hierarchical(Between::Direct) => count > 1 && count < ranks && count <= DIRECT_RANKS,
+            // On two nodes all algorithms between them exchange halves or everything.
+            Hierarchical(Between::Ring | Between::Halving) => count > 2 && count < ranks,
+            Hierarchical(_) => count > 1 && count < ranks,
+            _ => true,
+        })
+    }
+
+    /// Returns the name for users.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Algorithm::Doubling => "recursive_doubling",
+            Algorithm::Halving => "rabenseifner",
+            Algorithm::Ring => "ring",
+            Algorithm::Direct => "direct",
+            Algorithm::Tree => "tree",
+            Algorithm::Hierarchical(Between::Doubling) => "hierarchical, recursive_doubling",
+            Algorithm::Hierarchical(Between::Halving) => "hierarchical, rabenseifner",
+            Algorithm::Hierarchical(Between::Ring) => "hierarchical, ring",
+            Algorithm::Hierarchical(Between::Direct) => "hierarchical, direct",
+            Algorithm::Hierarchical(Between::Tree) => "hierarchical, tree",
+        }
+    }
+
+    /// Checks whether the algorithm has this name, or is the hierarchical one if that is the name.
+    pub(crate) fn is_named(self, name: &str) -> bool {
+        self.name() == name || (name == "hierarchical" && matches!(self, Algorithm::Hierarchical(_)))
+    }
+
+    /// Returns whether the time grows with the logarithm of the number of ranks, for data of one length. Otherwise it
+    /// grows with that number, for shares of one length.
+    pub(crate) fn is_logarithmic(self) -> bool {
+        matches!(self, Algorithm::Doubling | Algorithm::Halving | Algorithm::Tree)
+    }
+}
+
+/// A rank among the others, and the largest segment of data, in elements or bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'n> {
+    pub(crate) me: Me,
+    pub(crate) nodes: &'n Nodes,
+    pub(crate) segment: u64,
+}
+
+/// Adds an allreduce of elements. Returns the steps after which the output is complete. There are at least two ranks.
+pub(crate) fn allreduce(
+    plan: &mut Plan,
+    algorithm: Algorithm,
+    Setting { me, nodes, segment }: Setting<'_>,
+    (operands, count): (&Operands, u64),
+    ready: &[StepId],
+) -> Vec<StepId> {
+    match algorithm {
+        Algorithm::Doubling | Algorithm::Tree => doubling::doubling(plan, me, (operands, count), ready),
+        Algorithm::Halving => halving::halving(plan, me, (operands, count), ready),
+        Algorithm::Ring => ring::allreduce(plan, me, (operands, count), segment, ready),
+        Algorithm::Direct => {
+            let shares = Shares::even(count, me.size);
+            direct(plan, me, operands, &shares, (Results::Everywhere, segment), ready)
+        }
+        Algorithm::Hierarchical(between) => {
+            hierarchy::allreduce(plan, (me, nodes), (operands, count), (between, segment), ready)
+        }
+    }
+}
+
+/// Adds a reduce to the root, as [`allreduce`]. At other ranks the output is scratch memory.
+pub(crate) fn reduce(
+    plan: &mut Plan,
+    algorithm: Algorithm,
+    Setting { me, nodes, segment }: Setting<'_>,
+    (operands, count, root): (&Operands, u64, u32),
+    ready: &[StepId],
+) -> Vec<StepId> {
+    match algorithm {
+        Algorithm::Direct => {
+            let shares = Shares::even(count, me.size);
+            direct(plan, me, operands, &shares, (Results::AtRoot(root), segment), ready)
+        }
+        Algorithm::Hierarchical(between) => {
+            hierarchy::reduce(plan, (me, nodes, root), (operands, count), (between, segment), ready)
+        }
+        _ => tree::reduce(plan, me, root, (operands, count), ready),
+    }
+}
+
+/// Adds a broadcast of contiguous bytes. Returns the last steps.
+pub(crate) fn broadcast(
+    plan: &mut Plan,
+    algorithm: Algorithm,
+    Setting { me, nodes, segment }: Setting<'_>,
+    (data, bytes, root): (Place, u64, u32),
+    ready: &[StepId],
+) -> Vec<StepId> {
+    match algorithm {
+        Algorithm::Direct => broadcast::scattered(plan, me, root, (data, bytes), segment, ready),
+        Algorithm::Hierarchical(between) => {
+            hierarchy::broadcast(plan, (me, nodes, root), (data, bytes), (between, segment), ready)
+        }
+        _ => tree::broadcast(plan, me, root, Block::bytes(data, bytes), ready),
+    }
+}
+
+/// Adds an allgather. `blocks[r]` is rank `r`'s, and this rank's is filled after `ready`. It is sent from `own`, which
+/// holds it from the beginning. Returns the last steps.
+pub(crate) fn allgather(
+    plan: &mut Plan,
+    algorithm: Algorithm,
+    Setting { me, nodes, .. }: Setting<'_>,
+    (own, blocks): (Block, &[Block]),
+    ready: &[StepId],
+) -> Vec<StepId> {
+    match algorithm {
+        Algorithm::Ring => ring::allgather(plan, me, blocks, ready),
+        Algorithm::Hierarchical(_) => hierarchy::allgather(plan, (me, nodes), own, blocks),
+        _ => alltoall::exchange(plan, me, &vec![own; blocks.len()], blocks, &[]),
+    }
+}

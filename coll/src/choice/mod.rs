@@ -1,0 +1,158 @@
+//! Chooses the algorithm of a call: the one whose predicted time is the least.
+//!
+//! All ranks must choose the same one. So a choice depends only on the operation, the number of bytes, and what is equal
+//! on all ranks by [`costs`](crate::costs): the nodes, the prices and the parameters, which must be equal as Open MPI's
+//! must.
+//!
+//! A prediction takes longer than a small operation. So it is made once for all sizes from a power of two up to the next
+//! one, for the power of two.
+
+mod algorithm;
+mod prediction;
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+
+use cableway_base::Parameters;
+use cableway_base::parameters::Allreduce;
+use cableway_pml::NodeCard;
+
+pub(crate) use algorithm::{Algorithm, Operation, Setting, allgather, allreduce, broadcast, reduce};
+
+use crate::costs::{Picoseconds, Prices};
+use crate::plan::Nodes;
+use prediction::Question;
+
+/// The size classes. Larger data than 256 MiB belongs to the last one: only its bytes count.
+const CLASSES: usize = 29;
+
+/// What choices depend on, and those that were made.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    setup: Setup,
+    host: Prices,
+    devices: Prices,
+    chosen: [[OnceLock<Algorithm>; CLASSES]; Operation::ALL.len()],
+}
+
+/// What makes two choices alike, beside the parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Setup {
+    /// The cards of all ranks.
+    pub(crate) cards: Vec<NodeCard>,
+    pub(crate) nodes: Nodes,
+    /// The data is expected to be in device memory.
+    pub(crate) on_devices: bool,
+}
+
+impl Setup {
+    pub(crate) fn new(cards: Vec<NodeCard>, on_devices: bool) -> Setup {
+        let nodes = Nodes::of(cards.iter().map(|card| card.node));
+        Setup { cards, nodes, on_devices }
+    }
+}
+
+/// What the parameters say about choices.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// The largest segment in bytes.
+    pub(crate) segment: u64,
+    /// Smaller reductions are made by the host.
+    pub(crate) device_limit: u64,
+    /// The name of an algorithm of each operation, or nothing.
+    names: [String; Operation::ALL.len()],
+}
+
+impl Rules {
+    pub(crate) fn new(parameters: &Parameters) -> Rules {
+        let name = |operation| match (operation, parameters.coll_allreduce) {
+            (Operation::Allreduce, Allreduce::RecursiveDoubling) => "recursive_doubling".to_owned(),
+            (Operation::Allreduce, Allreduce::Direct) => "direct".to_owned(),
+            (Operation::Allreduce, Allreduce::Ring) => "ring".to_owned(),
+            (Operation::Allreduce, Allreduce::Rabenseifner) => "rabenseifner".to_owned(),
+            (Operation::Allreduce, Allreduce::Hierarchical) => "hierarchical".to_owned(),
+            _ => parameters.coll_algorithm.clone(),
+        };
+        Rules {
+            segment: (parameters.coll_segment as u64).max(1),
+            device_limit: parameters.coll_device_limit as u64,
+            names: Operation::ALL.map(name),
+        }
+    }
+}
+
+/// An algorithm and its predicted time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Predicted {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) time: Picoseconds,
+}
+
+impl Choice {
+    pub(crate) fn new(setup: Setup, parameters: &Parameters) -> Choice {
+        let host = Prices::of_host(&setup.cards);
+        let devices = host.on_devices(parameters);
+        Choice { setup, host, devices, chosen: Default::default() }
+    }
+
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Returns the algorithm of an operation on so many bytes. The first time for a class of sizes, it tells `report` what
+    /// it has decided.
+    pub(crate) fn choose(
+        &self,
+        rules: &Rules,
+        operation: Operation,
+        bytes: u64,
+        report: impl FnOnce(&str),
+    ) -> Algorithm {
+        let class = (bytes.max(1).ilog2() as usize).min(CLASSES - 1);
+        *self.chosen[operation as usize][class].get_or_init(|| {
+            let predicted = self.predict(rules, operation, 1 << class);
+            let chosen = self.best(rules, operation, &predicted);
+            report(&self.describe(operation, class, &predicted, chosen));
+            chosen
+        })
+    }
+
+    /// Predicts the times of all algorithms.
+    pub(crate) fn predict(&self, rules: &Rules, operation: Operation, bytes: u64) -> Vec<Predicted> {
+        let by_devices = self.setup.on_devices && !(operation.reduces() && bytes < rules.device_limit);
+        let prices = if by_devices { &self.devices } else { &self.host };
+        let (nodes, segment) = (&self.setup.nodes, rules.segment);
+        let question = Question { operation, bytes: bytes.max(1), nodes, segment, prices };
+        let predicted = |algorithm| Predicted { algorithm, time: question.time(algorithm) };
+        Algorithm::of(operation, nodes).map(predicted).collect()
+    }
+
+    /// Returns the one with the least time, among those that the parameters name if they name any.
+    pub(crate) fn best(&self, rules: &Rules, operation: Operation, predicted: &[Predicted]) -> Algorithm {
+        let name = &*rules.names[operation as usize];
+        let least = |named: bool| {
+            let usable = predicted.iter().filter(|one| !named || one.algorithm.is_named(name));
+            usable.min_by_key(|one| one.time).map(|one| one.algorithm)
+        };
+        // The user may ask for what is not among the choices.
+        let asked = (name == Algorithm::Direct.name()).then_some(Algorithm::Direct);
+        least(true).or(asked).or_else(|| least(false)).unwrap_or(Algorithm::Tree)
+    }
+
+    fn describe(&self, operation: Operation, class: usize, predicted: &[Predicted], chosen: Algorithm) -> String {
+        let shown = |one: &Predicted| format!("{} {:.1} us", one.algorithm.name(), one.time as f64 * 1e-6);
+        let of = |one: &&Predicted| one.algorithm == chosen;
+        let taken = predicted.iter().find(of).map_or_else(|| chosen.name().to_owned(), shown);
+        let others: Vec<String> = predicted.iter().filter(|one| !of(one)).map(shown).collect();
+        let last = (2_u64 << class) - 1;
+        let sizes = if class + 1 == CLASSES { "more".to_owned() } else { last.to_string() };
+        let (ranks, nodes) = (self.setup.nodes.ranks(), self.setup.nodes.count());
+        format!(
+            "{} of {} to {sizes} bytes, {ranks} ranks on {nodes} nodes: {taken}; not chosen: {}",
+            operation.name(),
+            1_u64 << class,
+            others.join(", ")
+        )
+    }
+}

@@ -1,0 +1,139 @@
+use super::*;
+
+fn card(node: u8) -> NodeCard {
+    let mut card = NodeCard::default();
+    card.node = Some([node; 16]);
+    card
+}
+
+/// A generator of numbers (xorshift).
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64.rotate_left(seed as u32) ^ seed;
+    move |limit| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % limit.max(1)
+    }
+}
+
+/// Returns a choice with other prices than those of the cards.
+fn priced(nodes: Nodes, prices: Prices) -> Choice {
+    let cards = (0..nodes.ranks()).map(|rank| card(nodes.of_rank(rank) as u8 + 1)).collect();
+    let mut choice = Choice::new(Setup::new(cards, false), &Parameters::default());
+    assert_eq!(choice.setup.nodes, nodes);
+    choice.host = prices;
+    choice
+}
+
+#[test]
+fn no_other_algorithm_is_predicted_to_be_faster() {
+    let rules = Rules::new(&Parameters::default());
+    let mut chosen = std::collections::HashSet::new();
+    for seed in 1..60 {
+        let mut below = random(seed);
+        let ranks = 2 + below(11);
+        let nodes = 1 + below(4);
+        let shape = (0..ranks).map(|_| Some([below(nodes) as u8; 16]));
+        let nodes = Nodes::of(shape.collect::<Vec<_>>());
+        let choice = priced(nodes, crate::costs::tests::random(&mut below));
+        for operation in Operation::ALL {
+            let class = below(CLASSES as u64) as u32;
+            let predicted = choice.predict(&rules, operation, 1 << class);
+            let mut reports = 0;
+            let algorithm = choice.choose(&rules, operation, 1 << class, |_| reports += 1);
+            let time = predicted.iter().find(|one| one.algorithm == algorithm).unwrap().time;
+            assert!(time > 0 && predicted.iter().all(|one| one.time >= time), "{operation:?}: {predicted:?}");
+            // Asked again for this class, it has nothing to decide.
+            let again = (1_u64 << class) + below(1 << class);
+            assert_eq!(choice.choose(&rules, operation, again, |_| reports += 1), algorithm);
+            assert_eq!(reports, 1);
+            chosen.insert((operation as u8, algorithm.name()));
+        }
+    }
+    assert!(chosen.len() > 8, "the prices made a difference: {chosen:?}");
+}
+
+#[test]
+fn every_rank_of_a_job_chooses_the_same() {
+    let cards: Vec<NodeCard> = (0..6).map(|rank| card(rank / 2)).collect();
+    let rules = Rules::new(&Parameters::default());
+    let choices: Vec<Choice> =
+        (0..2).map(|_| Choice::new(Setup::new(cards.clone(), true), &Parameters::default())).collect();
+    for operation in Operation::ALL {
+        for bytes in [1, 1000, 70_000, 9 << 20, u64::MAX] {
+            let [one, other] = [0, 1].map(|rank: usize| choices[rank].choose(&rules, operation, bytes, |_| ()));
+            assert_eq!(one, other);
+        }
+    }
+}
+
+#[test]
+fn latency_decides_for_little_data_and_the_network_for_much() {
+    let rules = Rules::new(&Parameters::default());
+    let mut cards: Vec<NodeCard> = (0..16).map(|rank| card(1 + rank / 8)).collect();
+    for card in &mut cards {
+        card.within = cableway_pml::RouteCost { latency: 500, each: 80 };
+        card.between = cableway_pml::RouteCost { latency: 25_000, each: 800 };
+    }
+    let choice = Choice::new(Setup::new(cards, false), &Parameters::default());
+    let much = choice.choose(&rules, Operation::Allreduce, 64 << 20, |_| ());
+    assert!(matches!(much, Algorithm::Hierarchical(_)), "{much:?}");
+    let much = choice.choose(&rules, Operation::Broadcast, 64 << 20, |_| ());
+    assert!(matches!(much, Algorithm::Hierarchical(_)), "{much:?}");
+    let one_node = Choice::new(Setup::new(vec![card(1); 8], false), &Parameters::default());
+    assert_eq!(one_node.choose(&rules, Operation::Allreduce, 8, |_| ()), Algorithm::Doubling);
+    assert_eq!(one_node.choose(&rules, Operation::Allreduce, 64 << 20, |_| ()), Algorithm::Direct);
+    assert_eq!(one_node.choose(&rules, Operation::Broadcast, 8, |_| ()), Algorithm::Tree);
+}
+
+/// Times of more ranks than are simulated agree with simulations of all.
+#[test]
+fn times_of_many_ranks_are_extrapolated() {
+    let mut below = random(7);
+    let prices = crate::costs::tests::random(&mut below);
+    for (nodes, algorithm) in [
+        (Nodes::even(96, 1), Algorithm::Ring),
+        (Nodes::even(96, 12), Algorithm::Ring),
+        (Nodes::even(96, 24), Algorithm::Hierarchical(crate::plan::hierarchy::Between::Direct)),
+    ] {
+        for bytes in [96_u64 * 64, 96 << 12] {
+            let question =
+                Question { operation: Operation::Allreduce, bytes, nodes: &nodes, segment: 1 << 20, prices: &prices };
+            let (extrapolated, simulated) = (question.time(algorithm), question.simulate(algorithm));
+            let apart = extrapolated.abs_diff(simulated) * 100 / simulated;
+            assert!(apart <= 10, "{algorithm:?} of {bytes} bytes: {extrapolated} instead of {simulated}");
+        }
+    }
+    let question = Question {
+        operation: Operation::Allreduce,
+        bytes: 4096,
+        nodes: &Nodes::even(2048, 1),
+        segment: 1 << 20,
+        prices: &prices,
+    };
+    let (extrapolated, simulated) = (question.time(Algorithm::Doubling), question.simulate(Algorithm::Doubling));
+    assert!(extrapolated.abs_diff(simulated) * 100 / simulated <= 10, "{extrapolated} instead of {simulated}");
+}
+
+#[test]
+fn parameters_name_algorithms() {
+    let mut parameters = Parameters::default();
+    parameters.assign_internal("coll_algorithm=ring").unwrap();
+    let one_node = Choice::new(Setup::new(vec![card(1); 4], false), &parameters);
+    let choose = |choice: &Choice, parameters: &Parameters, operation| {
+        choice.choose(&Rules::new(parameters), operation, 4096, |_| ())
+    };
+    assert_eq!(choose(&one_node, &parameters, Operation::Allgather), Algorithm::Ring);
+    assert_eq!(choose(&one_node, &parameters, Operation::Allreduce), Algorithm::Ring);
+    let free = Choice::new(one_node.setup.clone(), &parameters);
+    let unnamed = choose(&free, &Parameters::default(), Operation::Broadcast);
+    assert_eq!(choose(&one_node, &parameters, Operation::Broadcast), unnamed, "a broadcast has no ring");
+    // The parameter for users comes first, also where the algorithm is not among the choices.
+    parameters.assign_internal("coll_allreduce=direct").unwrap();
+    let many = Choice::new(Setup::new(vec![card(1); 200], false), &parameters);
+    assert_eq!(choose(&many, &parameters, Operation::Allreduce), Algorithm::Direct);
+    parameters.assign_internal("coll_allreduce=hierarchical").unwrap();
+    let two_nodes = Choice::new(Setup::new((0..4).map(|rank| card(rank % 2)).collect(), false), &parameters);
+    assert!(matches!(choose(&two_nodes, &parameters, Operation::Allreduce), Algorithm::Hierarchical(_)));
+}
