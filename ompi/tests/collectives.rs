@@ -208,6 +208,23 @@ fn groups_agree() {
     }
 }
 
+/// Each choice of an algorithm is a line. Later calls of the same size have no new one.
+#[test]
+fn choices_of_algorithms_are_explained() {
+    let mut command = support::mpirun(3);
+    command.args(BY_CABLEWAY).args(["--mca", "pml_cableway_explain", "1"]);
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::program("reductions")).args(["sample", "1"]);
+    let said = support::finish_within(&mut command, LIMIT).assert_success().stderr;
+    let of = |operation: &str| said.lines().filter(|line| line.contains(operation)).collect::<Vec<_>>();
+    for operation in ["allreduce of ", "reduce of "] {
+        let lines = of(operation);
+        assert!(!lines.is_empty(), "no '{operation}' in:\n{said}");
+        assert!(lines.iter().all(|line| line.contains("3 ranks on 1 node: ") && line.contains(" us; not chosen: ")));
+        let distinct: std::collections::HashSet<&str> = lines.iter().copied().collect();
+        assert_eq!(distinct.len(), lines.len(), "a choice was made twice:\n{said}");
+    }
+}
+
 /// Six calls in four rounds. The memory of the first round's copies serves the later ones.
 #[test]
 fn host_copies_keep_their_memory() {

@@ -87,6 +87,7 @@ enum Format {
 
 impl Explain {
     pub(super) fn execute(self) -> Result<ExitCode, Failure> {
+        self.collective.check()?;
         let joined = job::join(&self.parameters, self.btl.as_deref(), 2)?;
         Ok(joined.play(|world| {
             // A connected transport knows more about the peer.

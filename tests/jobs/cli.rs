@@ -43,6 +43,10 @@ fn wrong_input_is_explained() {
         (&["info", "--format", "yaml"], "json"),
         (&["info", "peer_timout"], "peer_timeout"),
         (&["explain", "--src", "devise"], "device"),
+        (&["explain", "--collective", "alltoall"], "allreduce"),
+        (&["explain", "--collective", "reduce", "--ranks", "2", "--nodes", "3"], "--ranks"),
+        (&["explain", "--collective", "reduce", "--size", "8"], "--size"),
+        (&["explain", "--ranks", "2"], "--collective"),
     ];
     for (arguments, expected) in cases {
         let finished = finish(cableway().args(*arguments));
@@ -115,6 +119,14 @@ fn explain_prints_protocols_and_reasons() {
     for (sides, protocol) in [("both", "rendezvous, put in pieces"), ("src", "rendezvous, put")] {
         let row = explain(&["--src", "device", "--dst", "device", "--irregular", sides, "--size", "4M", "--btl", "sm"]);
         assert!(row.contains(protocol) && (sides == "both" || !row.contains("put in pieces")), "{row}");
+    }
+    // A collective operation has one row for each algorithm, the fastest first.
+    let asked = ["--collective", "allreduce", "--ranks", "12", "--nodes", "3", "--bytes", "4M"];
+    for arguments in [&asked[..], &[&asked[..], &["--src", "device"]].concat()] {
+        let text = explain(arguments);
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(text.contains("12 ranks on 3 nodes") && rows.len() == 8, "{text}");
+        assert!(rows[0].ends_with(" chosen") && rows[1..].iter().all(|row| row.ends_with(" us")), "{text}");
     }
     // With the copy protocols, device memory never goes directly, on either side.
     for sides in [["--src", "device"], ["--dst", "device"]] {

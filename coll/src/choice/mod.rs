@@ -148,8 +148,9 @@ impl Choice {
         let last = (2_u64 << class) - 1;
         let sizes = if class + 1 == CLASSES { "more".to_owned() } else { last.to_string() };
         let (ranks, nodes) = (self.setup.nodes.ranks(), self.setup.nodes.count());
+        let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
         format!(
-            "{} of {} to {sizes} bytes, {ranks} ranks on {nodes} nodes: {taken}; not chosen: {}",
+            "{} of {} to {sizes} bytes, {ranks} ranks on {nodes}: {taken}; not chosen: {}",
             operation.name(),
             1_u64 << class,
             others.join(", ")

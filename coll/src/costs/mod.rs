@@ -70,6 +70,8 @@ const BETWEEN: Line = Line::new(25_000_000, 1000);
 const REDUCE: Line = Line::new(50_000, 80);
 const COPY: Line = Line::new(50_000, 100);
 const STEP: Picoseconds = 200_000;
+/// The processor's time for a step on device memory, which calls the driver.
+const DEVICE_STEP: Picoseconds = 1_500_000;
 
 impl Prices {
     /// Returns the prices of work on host memory, from the cards of all ranks.
@@ -112,7 +114,7 @@ impl Prices {
             },
             reduce: direct,
             copy: direct,
-            step: self.step,
+            step: self.step.max(DEVICE_STEP),
         }
     }
 

@@ -120,6 +120,7 @@ const EXPLAINED_SIZES: RangeInclusive<u64> = 1..=4 << 20;
 extern "C" fn cableway_explain(process: u64) {
     guarded((), || {
         let Some(engine) = state::engine() else { return };
+        collectives::explain(engine);
         let Some(peer) = state::rank_of(process) else { return };
         for note in engine.notes(peer).unwrap_or_default() {
             state::print_line(&note);

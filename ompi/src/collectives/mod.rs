@@ -29,6 +29,13 @@ fn shared(engine: &Engine) -> Option<&'static Arc<Collectives>> {
     SHARED.get_or_init(|| Some(Collectives::new(engine.handle()?, &state::parameters().unwrap_or_default()))).as_ref()
 }
 
+/// Prints the algorithms that are chosen from now on by rank 0 of each communicator, if this process is that rank.
+pub(crate) fn explain(engine: &Engine) {
+    if let Some(shared) = shared(engine) {
+        shared.report_choices(state::print_line);
+    }
+}
+
 /// `struct cableway_between`
 #[repr(C)]
 struct BetweenDescription {

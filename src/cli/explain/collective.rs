@@ -5,8 +5,7 @@ use std::num::NonZeroU32;
 use cableway::{CollectiveQuestion, EXPLAINED_COLLECTIVES, Prediction, World, parse_size};
 use clap::Args;
 
-use super::super::output;
-use super::Failure;
+use super::super::{Failure, output};
 
 #[derive(Args)]
 pub(super) struct Options {
@@ -29,6 +28,17 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// Checks what clap does not.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let &Options { ranks, nodes, .. } = self;
+        if nodes.get() <= ranks {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{ranks} ranks cannot be on {nodes} nodes: name fewer nodes (--nodes) or more ranks (--ranks)"
+        )))
+    }
+
     /// Returns the operation to explain.
     pub(super) fn operation(&self) -> Option<&str> {
         self.collective.as_deref()
@@ -50,14 +60,15 @@ pub(super) fn print(
     let &Options { ranks, nodes, bytes, .. } = options;
     let question = CollectiveQuestion { operation, ranks, nodes: nodes.get(), bytes, on_devices };
     let Some(mut rows) = world.communicator().explain_collective(question)? else {
-        return Err(Failure::usage(format!("{ranks} ranks cannot be on {nodes} nodes: name fewer nodes")));
+        return Err(Failure::usage(format!("{operation} has no algorithms to choose from")));
     };
     rows.sort_by_key(|row| row.time);
     if json {
         return output::print(&rows.iter().map(object).collect::<String>());
     }
     let memory = if on_devices { "device" } else { "host" };
-    let mut text = format!("# {operation} of {bytes} bytes in {memory} memory, {ranks} ranks on {nodes} nodes\n");
+    let on = if nodes.get() == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    let mut text = format!("# {operation} of {bytes} bytes in {memory} memory, {ranks} ranks on {on}\n");
     let origin = match (on_devices, cableway::host_times(world.parameters())) {
         (true, _) => "estimates of messages between devices".to_owned(),
         (false, Some((path, times))) if !times.is_empty() => format!("what was measured: {}", path.display()),

@@ -19,9 +19,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("collectives::every_operation_gives_the_results_of_a_model", || with_every_driver("collectives_in_turn", &[])),
     ("collectives::random_sequences_give_the_results_of_a_model", || with_every_driver("collectives_at_random", &[])),
     ("collectives::large_algorithms_give_the_results_of_a_model", || {
-        for algorithm in ["direct", "ring", "rabenseifner"] {
-            let named = format!("coll_algorithm={algorithm}");
-            with_every_driver("collectives_at_random", &[&named, "coll_segment=512", "coll_device_limit=1"]);
+        let with = ["coll_segment=512", "coll_device_limit=1"];
+        with_every_driver("collectives_at_random", &["coll_algorithm=direct", with[0], with[1]]);
+        for algorithm in ["ring", "rabenseifner"] {
+            every_size("collectives_at_random", &[&format!("coll_algorithm={algorithm}"), with[0], with[1]]);
         }
     }),
     ("collectives::algorithms_over_nodes_give_the_results_of_a_model", nodes::jobs),

@@ -51,7 +51,7 @@ pub(super) fn choices() {
         let marked: Vec<&Value> = rows.iter().filter(|row| row["chosen"] == true).collect();
         assert_eq!(marked.len(), 1, "{explained}");
         let algorithm = marked[0]["algorithm"].as_str().expect("a name");
-        assert!(line.contains(&format!("4 ranks on 1 nodes: {algorithm} ")), "{line}\n{explained}");
+        assert!(line.contains(&format!("4 ranks on 1 node: {algorithm} ")), "{line}\n{explained}");
         assert!(rows.iter().all(|row| row["predicted_us"].as_f64() >= marked[0]["predicted_us"].as_f64()));
     }
 }
