@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
@@ -15,6 +14,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 
 use crate::card::Address;
+use crate::cost::{HOST_COPIES, LATENCY};
 use crate::gpudirect::TransferMemory;
 use crate::link::{COPIED, Link, State, Tx};
 use crate::memory::{self, Buffer};
@@ -25,10 +25,6 @@ use crate::{NAME, invalid, registration};
 
 /// The priority of the best network: below shared memory, above tcp.
 const EXCLUSIVITY: u32 = 512;
-
-/// The estimated latency of a small message, and the share of the bandwidth that messages of host memory reach.
-pub(crate) const LATENCY: Duration = Duration::from_micros(2);
-pub(crate) const HOST_COPIES: f64 = 0.8;
 
 /// The flags if the device can access device memory.
 const GPUDIRECT: Flags = Flags::DEVICE_PUT.union(Flags::DEVICE_GET).union(Flags::DEVICE_DIRECT);

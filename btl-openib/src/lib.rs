@@ -42,6 +42,7 @@
 
 mod card;
 mod connection;
+mod cost;
 mod credits;
 mod endpoint;
 mod footprint;

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use crate::card::Address;
 use crate::connection::Service;
-use crate::endpoint::{HOST_COPIES, LATENCY, OpenibEndpoint};
+use crate::cost::{HOST_COPIES, LATENCY};
+use crate::endpoint::OpenibEndpoint;
 use crate::link::State;
 use crate::port::Port;
 use crate::progress::Engine;

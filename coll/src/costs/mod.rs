@@ -78,7 +78,7 @@ impl Prices {
     pub(crate) fn of_host(cards: &[NodeCard]) -> Prices {
         let route = |of: fn(&NodeCard) -> RouteCost, estimate: Line| {
             let known = |part: fn(RouteCost) -> u32| {
-                median(cards.iter().map(|card| of(card)).filter(|route| *route != RouteCost::default()).map(part))
+                median(cards.iter().map(of).filter(|route| *route != RouteCost::default()).map(part))
             };
             let (latency, each) = (known(|route| route.latency), known(|route| route.each));
             latency.zip(each).map_or(estimate, |(latency, each)| Line::new(u64::from(latency) * 1000, each.into()))
