@@ -47,7 +47,7 @@ pub(crate) enum Algorithm {
 }
 
 /// The most ranks that exchange directly, unless the user asks for it. Each rank has that many messages under way, and
-/// looks after all of them.
+/// looks after all of them. An allgather may exceed it, because nothing else comes near for little data.
 const DIRECT_RANKS: u32 = 64;
 
 impl Algorithm {
@@ -71,7 +71,7 @@ impl Algorithm {
         };
         let (ranks, count) = (nodes.ranks(), nodes.count());
         all.iter().copied().filter(move |algorithm| match algorithm {
-            Direct => ranks <= DIRECT_RANKS,
+            Direct => ranks <= DIRECT_RANKS || operation == Operation::Allgather,
             Hierarchical(Between::Direct) => count > 1 && count < ranks && count <= DIRECT_RANKS,
             // On two nodes all algorithms between them exchange halves or everything.
             Hierarchical(Between::Ring | Between::Halving) => count > 2 && count < ranks,

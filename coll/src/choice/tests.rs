@@ -85,6 +85,8 @@ fn latency_decides_for_little_data_and_the_network_for_much() {
     assert_eq!(one_node.choose(&rules, Operation::Allreduce, 8, |_| ()), Algorithm::Doubling);
     assert_eq!(one_node.choose(&rules, Operation::Allreduce, 64 << 20, |_| ()), Algorithm::Direct);
     assert_eq!(one_node.choose(&rules, Operation::Broadcast, 8, |_| ()), Algorithm::Tree);
+    let many = Choice::new(Setup::new(vec![card(1); 200], false), &Parameters::default());
+    assert_eq!(many.choose(&rules, Operation::Allgather, 1600, |_| ()), Algorithm::Direct);
 }
 
 /// Times of more ranks than are simulated agree with simulations of all.
