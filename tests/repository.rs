@@ -83,6 +83,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // It is preloaded into programs, so it must be small. It calls the component through a table of functions only.
     ("cableway-ompi-intercept", &[]),
     ("cableway-ompi-preload", &["cableway-ompi-intercept"]),
+    // It finds the component in the process, and links nothing of it.
+    ("cableway-ompi-mpix", &[]),
     ("cableway-compare", &[]),
     // The simulated driver must not share code with what it tests.
     ("sim-cuda", &[]),

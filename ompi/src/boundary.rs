@@ -135,6 +135,14 @@ impl StatusReport {
         }
     }
 
+    /// Describes how an operation ended, and logs nothing: whoever asks for the error does.
+    pub(crate) fn quietly(result: &Result<Status, Error>) -> Self {
+        match result {
+            Err(error) if !matches!(error, Error::Truncated { .. }) => Self::new(Status::EMPTY, Code::from(error)),
+            known => Self::of(known.clone()),
+        }
+    }
+
     /// Describes how an operation ended.
     pub(crate) fn of(result: Result<Status, Error>) -> Self {
         match result {

@@ -17,7 +17,7 @@ use cableway_pml::{Engine, Request};
 use crate::boundary::shim_host_progress;
 use crate::fault::{self, Point};
 use crate::guard::guarded;
-use crate::{poison, state};
+use crate::{deferred, poison, state};
 
 /// The number of idle polls of the engine in a blocking call between two calls of Open MPI's progress.
 pub(crate) const POLLS_PER_HOST_PROGRESS: u32 = 64;
@@ -120,6 +120,7 @@ fn wait(engine: &Engine, sleeper: &Sleeper, stop: impl Fn() -> bool) {
             return;
         }
         fault::point(Point::Wait);
+        deferred::perform();
         engine.progress();
     }
     let mut idle: u32 = 0;
@@ -129,7 +130,7 @@ fn wait(engine: &Engine, sleeper: &Sleeper, stop: impl Fn() -> bool) {
             SINCE_WOKEN.store(since_woken + 1, Relaxed);
         }
         fault::point(Point::Wait);
-        if engine.progress() != 0 {
+        if deferred::perform() + engine.progress() != 0 {
             idle = 0;
         } else {
             idle += 1;

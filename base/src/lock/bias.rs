@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
 
 use super::Locking;
+use super::elision;
 use super::platform::{AtomicBool, AtomicUsize, fence_everywhere, fences_work, light_fence, this_thread, yield_now};
 
 /// No thread identifier, which is an address within the thread's own memory, has one of these values.
@@ -21,7 +22,8 @@ pub(super) const NOBODY: usize = 0;
 const REVOKED: usize = usize::MAX;
 /// The bias is revoked, but the owner may not have seen it yet.
 const REVOKING: usize = usize::MAX - 1;
-/// Every calling thread counts as the owner, because calls do not overlap.
+/// Every calling thread counts as the owner, because calls do not overlap. Once elision has ended, none does: each lock
+/// then becomes an ordinary one at its next use.
 pub(super) const ANYBODY: usize = usize::MAX - 2;
 
 pub(super) struct Bias {
@@ -50,7 +52,8 @@ impl Bias {
     #[inline(always)]
     pub(super) fn pass(&self) -> Passage {
         let owner = self.owner.load(Relaxed);
-        if owner == this_thread() || owner == ANYBODY { self.enter(owner) } else { self.adopt() }
+        let owns = owner == this_thread() || (owner == ANYBODY && !elision::has_ended());
+        if owns { self.enter(owner) } else { self.adopt() }
     }
 
     #[inline(always)]

@@ -1,10 +1,12 @@
 //! Locks that cost very little in a program with one calling thread.
 //!
-//! A lock is *real* or *elided* for its whole life. A real lock is biased towards the first thread that takes it (see
+//! A lock is *real* or *elided*. A real lock is biased towards the first thread that takes it (see
 //! `bias`). An elided lock excludes no thread: its maker promises that calls never overlap. Overlapping calls cause a
-//! panic.
+//! panic. A process that starts a thread of its own later ends elision first ([`end_elision`]): from then on all locks
+//! are real.
 
 mod bias;
+mod elision;
 #[cfg(all(test, loom))]
 #[path = "model.rs"]
 mod platform;
@@ -20,6 +22,7 @@ use std::ops::{Deref, DerefMut};
 use bias::{Bias, Passage};
 use platform::RawMutex;
 
+pub use elision::end_elision;
 pub use shared::Shared;
 pub use sum::Sum;
 
@@ -42,6 +45,11 @@ impl Locking {
     /// Two threads must never use the locked value at the same time, and each use must happen before the next.
     pub const unsafe fn elided() -> Locking {
         Locking { elided: true }
+    }
+
+    /// Returns whether such locks exclude other threads now.
+    pub fn is_real(self) -> bool {
+        !self.elided || elision::has_ended()
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Locking;
 use super::bias::{ANYBODY, NOBODY};
+use super::elision;
 use super::platform::{AtomicU64, AtomicUsize, this_thread};
 
 /// A sum to which many threads add. The first of them needs no atomic read-modify-write.
@@ -55,7 +56,7 @@ impl Owner {
     #[inline(always)]
     fn is_this_thread(&self) -> bool {
         let owner = self.0.load(Relaxed);
-        owner == this_thread() || owner == ANYBODY || (owner == NOBODY && self.adopt())
+        owner == this_thread() || (owner == ANYBODY && !elision::has_ended()) || (owner == NOBODY && self.adopt())
     }
 
     #[cold]

@@ -13,10 +13,11 @@ use cableway_transports::Growth;
 
 use crate::boundary::{Code, JobDescription};
 use crate::collectives;
+use crate::deferred;
 use crate::fault::{self, Point};
 use crate::guard::guarded;
 use crate::host::HostModex;
-use crate::{host, state};
+use crate::{host, state, streams};
 
 /// How long finalize waits for pending sends.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(10);
@@ -80,7 +81,10 @@ fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std
 
 #[unsafe(no_mangle)]
 extern "C" fn cableway_stop() -> bool {
-    guarded(false, || state::engine().is_some_and(|engine| engine.finalize(FINALIZE_LIMIT)))
+    guarded(false, || {
+        streams::stop();
+        state::engine().is_some_and(|engine| engine.finalize(FINALIZE_LIMIT))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -92,12 +96,18 @@ extern "C" fn cableway_drain() -> bool {
 extern "C" fn cableway_progress() -> c_int {
     /// The number of consecutive calls without events. Lost updates do no harm.
     static IDLE: AtomicU64 = AtomicU64::new(0);
+    /// The number of idle calls between two looks whether the thread of streams lives.
+    const LOOK_EVERY: u64 = 1024;
     guarded(0, || {
-        let Some(engine) = state::engine() else { return 0 };
+        let performed = deferred::perform();
+        let Some(engine) = state::engine() else { return performed as c_int };
         fault::point(Point::Progress);
-        let events = engine.progress() + collectives::progress(engine);
+        let events = performed + engine.progress() + collectives::progress(engine);
         let idle = if events == 0 { IDLE.load(Ordering::Relaxed) + 1 } else { 0 };
         IDLE.store(idle, Ordering::Relaxed);
+        if idle != 0 && idle.is_multiple_of(LOOK_EVERY) {
+            streams::check();
+        }
         engine.waited(idle);
         events as c_int
     })

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use cableway_pml::{Engine, Error, Outcome, Request, Status};
 
 use crate::boundary::{Code, shim_completed, shim_host_progress};
+use crate::deferred::{self, Owner};
 use crate::fault::{self, Point};
 use crate::guard::guarded;
 use crate::state::is_multithreaded;
@@ -55,23 +56,28 @@ unsafe fn completed(request: *const Request, owner: *mut c_void) {
     // SAFETY: the request is complete, and valid until the call of `shim_completed`.
     let (status, error) = unsafe { ((*request).status(), (*request).error()) };
     if let Some(error) = error {
-        // SAFETY: the caller's promise.
-        return unsafe { failed(status, error, owner) };
+        return failed(status, error, owner);
     }
-    // SAFETY: the caller's promise about `owner`.
-    unsafe { shim_completed(owner, status.source, status.tag, status.len, status.cancelled, Code::Ok as c_int) };
+    report(owner, status, Code::Ok);
 }
 
-/// # Safety
-/// As for [`completed`].
+/// Reports a completion to the shim.
+#[inline]
+fn report(owner: *mut c_void, status: Status, code: Code) {
+    let owner = Owner::new(owner);
+    deferred::in_program(move || {
+        let Status { source, tag, len, cancelled } = status;
+        // SAFETY: the owner of a request that is complete; Open MPI keeps it until then.
+        unsafe { shim_completed(owner.get(), source, tag, len, cancelled, code as c_int) };
+    });
+}
+
 #[cold]
-unsafe fn failed(status: Status, error: &Error, owner: *mut c_void) {
+fn failed(status: Status, error: &Error, owner: *mut c_void) {
     if !matches!(error, Error::Truncated { .. }) {
         state::report(error);
     }
-    let code = Code::from(error) as c_int;
-    // SAFETY: the caller's promise.
-    unsafe { shim_completed(owner, status.source, status.tag, status.len, status.cancelled, code) };
+    report(owner, status, Code::from(error));
 }
 
 /// Progresses the engine, and less often all of Open MPI, until `request` is complete.

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::report::report;
 use crate::boundary::{Code, shim_host_progress};
+use crate::deferred::{self, Owner};
 use crate::fault::{self, Point};
 use crate::waiting::POLLS_PER_HOST_PROGRESS;
 
@@ -55,8 +56,9 @@ fn polled(operation: &mut Operation) -> Option<c_int> {
 }
 
 fn complete(owner: *mut c_void, code: c_int) {
-    // SAFETY: the owner of an operation that has just finished.
-    unsafe { shim_collective_completed(owner, code) };
+    let owner = Owner::new(owner);
+    // SAFETY: the owner of an operation that has finished.
+    deferred::in_program(move || unsafe { shim_collective_completed(owner.get(), code) });
 }
 
 /// Waits for an operation, and returns its code.

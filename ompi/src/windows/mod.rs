@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cableway_pml::{Communicator, Error, Exposed, Refusal, Window, WindowThen};
 
 use crate::boundary::Code;
+use crate::deferred::{self, Owner};
 use crate::guard::guarded;
 use crate::state;
 use access::AccessDescription;
@@ -125,15 +126,11 @@ unsafe extern "C" fn cableway_exposed_start(
 
 /// Returns a function that completes a request of the shim.
 fn completing(owner: *mut c_void) -> WindowThen {
-    struct Owner(*mut c_void);
-    // SAFETY: it is passed back to the shim only, which accepts it on any thread.
-    unsafe impl Send for Owner {}
-    let owner = Owner(owner);
+    let owner = Owner::new(owner);
     Box::new(move |result: Result<(), Error>| {
-        let Owner(owner) = { owner };
         let code = result.map_or_else(|error| report(&error), |()| Code::Ok as c_int);
-        // SAFETY: the owner of an operation that has just completed.
-        unsafe { shim_window_completed(owner, code) };
+        // SAFETY: the owner of an operation that has completed.
+        deferred::in_program(move || unsafe { shim_window_completed(owner.get(), code) });
     })
 }
 

@@ -63,6 +63,13 @@ impl StreamMessage {
         Some(result)
     }
 
+    /// Calls a function with the result once the message is over: now, or on the thread that ends it. It must call
+    /// neither the engine nor a stream. A stream that waits for the message goes on after the functions that were added
+    /// before the wait. They tell no error: a later call on the stream does, or [`result`](Self::result).
+    pub fn then(&self, then: impl FnOnce(&Result<Status, Error>) + Send + 'static) {
+        self.message.then(Box::new(then));
+    }
+
     /// Cancels a receive that its stream has reached and that no message has matched.
     pub fn cancel(&self) {
         self.message.cancel(&self.shared.engine);

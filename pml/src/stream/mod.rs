@@ -27,4 +27,5 @@ mod streams;
 
 pub use handle::{Stream, StreamBatch};
 pub use message::StreamMessage;
+pub use proxy::is_stream_thread;
 pub use streams::Streams;

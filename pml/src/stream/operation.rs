@@ -4,6 +4,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
+
 use super::queue::Awaited;
 use crate::buffer::OwnedBuffer;
 use crate::error::Error;
@@ -26,11 +28,16 @@ pub(super) struct Described {
     pub(super) buffer: OwnedBuffer,
 }
 
+/// What follows a message.
+pub(super) type Then = Box<dyn FnOnce(&Result<Status, Error>) + Send>;
+
 /// A message that starts when its stream gets to it. Its memory does not move.
 pub(super) struct Message {
     request: Request,
     described: Described,
     result: OnceLock<Result<Status, Error>>,
+    /// Called when the message is over. Locked while the result is set.
+    thens: Mutex<Vec<Then>>,
     /// A call of the host has returned the error.
     told: AtomicBool,
 }
@@ -38,7 +45,7 @@ pub(super) struct Message {
 impl Message {
     pub(super) fn new(described: Described) -> Arc<Message> {
         let (request, result) = (Request::new(), OnceLock::new());
-        Arc::new(Message { request, described, result, told: AtomicBool::new(false) })
+        Arc::new(Message { request, described, result, thens: Mutex::default(), told: AtomicBool::new(false) })
     }
 
     /// Starts the message on the calling thread.
@@ -72,9 +79,32 @@ impl Message {
         self.is_over()
     }
 
-    /// Ends the message, unless it has ended.
+    /// Ends the message, unless it has ended. The stream that waits for it is released later, so that it sees what the
+    /// functions of [`then`](Self::then) write.
     pub(super) fn end(&self, result: Result<Status, Error>) {
-        let _ = self.result.set(result);
+        let mut waiting = self.thens.lock();
+        if self.result.set(result).is_ok() {
+            let thens = std::mem::take(&mut *waiting);
+            drop(waiting);
+            thens.into_iter().for_each(|then| self.call(then));
+        }
+    }
+
+    /// Calls a function once the message is over: now, or on the thread that ends it.
+    pub(super) fn then(&self, then: Then) {
+        let mut waiting = self.thens.lock();
+        if self.is_over() {
+            drop(waiting);
+            self.call(then);
+        } else {
+            waiting.push(then);
+        }
+    }
+
+    fn call(&self, then: Then) {
+        if let Some(result) = self.result() {
+            then(result);
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The thread that starts messages and releases streams.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +17,16 @@ const PATIENCE: u32 = 5_000;
 const NAP: Duration = Duration::from_micros(20);
 /// Polls without an event between two looks whether the streams' contexts exist.
 const LOOK_EVERY: u64 = 1 << 14;
+
+thread_local! {
+    static HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the calling thread is the one that starts messages for streams. Hooks run there, too, and a host whose
+/// own structures belong to the program's threads asks it.
+pub fn is_stream_thread() -> bool {
+    HERE.get()
+}
 
 /// Ends the streams if the thread panics: a stream must not wait for ever.
 struct Ending<'s>(&'s Shared);
@@ -36,6 +47,7 @@ impl Drop for Ending<'_> {
 
 /// Works until the streams are dropped.
 pub(super) fn run(shared: &Shared) {
+    HERE.set(true);
     let _ending = Ending(shared);
     let mut active = Active(Vec::new());
     let mut streams: Vec<Arc<StreamState>> = Vec::new();

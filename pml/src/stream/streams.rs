@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use cableway_base::fork::Origin;
-use cableway_base::lock::Locking;
 use cableway_common_cuda::Vendor;
 use parking_lot::Mutex;
 
@@ -35,9 +34,10 @@ impl Streams {
     /// Creates the streams of an engine. The thread starts with the first stream.
     ///
     /// # Errors
-    /// The engine's locks are left out ([`Engine::new_serialized`]), so that no second thread may call it.
+    /// The engine's locks are left out ([`Engine::new_serialized`]), so that no second thread may call it. The host makes
+    /// them real first ([`end_elision`](cableway_base::lock::end_elision)).
     pub fn new(engine: &Arc<Engine>) -> Result<Streams, Error> {
-        if engine.core().locking != Locking::REAL {
+        if !engine.core().locking.is_real() {
             return Err(Error::SerializedCalls);
         }
         Ok(Streams {
@@ -71,6 +71,11 @@ impl Streams {
         let state = Arc::new(StreamState::new(program, words, shared.engine.devices().hold_mappings()));
         shared.control.lock().streams.push(state.clone());
         Ok(Stream::new(shared.clone(), state))
+    }
+
+    /// Returns whether the thread has ended, which it does before the last value is dropped only if it panicked.
+    pub fn have_ended(&self) -> bool {
+        self.inner.shared.ended.load(Ordering::Acquire)
     }
 
     /// Returns how often the thread has looked for something to do. The number stays as it is while the thread sleeps.

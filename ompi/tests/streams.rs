@@ -1,0 +1,82 @@
+//! MPICH's stream extensions, on the simulated driver or on the one that `CABLEWAY_CUDA_LIBDIR` names.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// Only a hang takes so long.
+const LIMIT: Duration = Duration::from_secs(300);
+const LEVELS: [&str; 3] = ["single", "serialized", "multiple"];
+
+/// Returns a program that is linked with the library.
+fn program(name: &str) -> PathBuf {
+    let folder = support::object().parent().expect("a folder").to_owned();
+    let profile = folder.parent().expect("cargo's folder of the profile");
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
+    let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", profile.display()));
+    support::build(name, &format!("{name}.c"), &[include, &search, "-lcableway_mpix", &run])
+}
+
+fn mpirun(ranks: u32, name: &str, arguments: &[&str]) -> Command {
+    let mut command = support::mpirun(ranks);
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(program(name)).args(arguments);
+    command
+}
+
+fn run(ranks: u32, name: &str, arguments: &[&str]) -> support::Finished {
+    let run = support::finish_within(&mut mpirun(ranks, name, arguments), LIMIT).assert_success();
+    assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+    run
+}
+
+/// Checks that no case was left out.
+fn assert_checked(run: &support::Finished, at_least: u64) {
+    // Open MPI 5.0's launcher may put it behind a part of what the program wrote to its standard error.
+    let line = run.stdout.lines().find_map(|line| Some(line.split_once("checks: ")?.1));
+    let checks: u64 = line.and_then(|line| line.parse().ok()).unwrap_or(0);
+    assert!(checks >= at_least, "{checks} checks, not {at_least}:\n{}", run.stdout);
+}
+
+#[test]
+fn messages_are_in_the_order_of_streams_at_every_thread_level() {
+    for level in LEVELS {
+        assert_checked(&run(2, "streams", &[level]), 1500);
+    }
+}
+
+#[test]
+fn what_cannot_be_enqueued_is_refused_and_errors_are_told() {
+    for level in ["single", "multiple"] {
+        let run = run(2, "streams_errors", &[level]);
+        assert_checked(&run, 2 * 40);
+        let said = run.stdout + &run.stderr;
+        for reason in [
+            "the info has type levelZero: use cudaStream_t or hipStream_t",
+            "the info has no value",
+            "the communicator has no stream: make one by MPIX_Stream_comm_create",
+            "the communicator has several streams",
+            "the communicator's stream is no stream of a device",
+            "free them first",
+        ] {
+            assert!(said.contains(reason), "{reason}: {said}");
+        }
+    }
+}
+
+#[test]
+fn threads_use_streams_at_once() {
+    assert_checked(&run(2, "streams_threads", &[]), 2 * 3 * 60);
+}
+
+#[test]
+fn another_pml_is_an_error() {
+    let mut command = support::mpirun_as_is(1);
+    command.args(["--mca", "pml", "ob1"]).arg(program("streams_absent"));
+    let run = support::finish_within(&mut command, LIMIT).assert_success();
+    let said = run.stdout + &run.stderr;
+    assert!(said.contains("refused"), "{said}");
+    assert!(said.contains("MPIX_Send_enqueue: Open MPI does not use Cableway's component as its pml"), "{said}");
+    assert!(said.contains("MPIX_Stream_free: MPI is not initialized, or finalized"), "{said}");
+}
