@@ -12,11 +12,15 @@ const LEVELS: [&str; 3] = ["single", "serialized", "multiple"];
 
 /// Returns a program that is linked with the library.
 fn program(name: &str) -> PathBuf {
+    linked(name, &format!("{name}.c"), &[])
+}
+
+fn linked(name: &str, source: &str, more: &[&str]) -> PathBuf {
     let folder = support::object().parent().expect("a folder").to_owned();
     let profile = folder.parent().expect("cargo's folder of the profile");
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
     let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", profile.display()));
-    support::build(name, &format!("{name}.c"), &[include, &search, "-lcableway_mpix", &run])
+    support::build(name, source, &[&[include, &search, "-lcableway_mpix", &run], more].concat())
 }
 
 fn mpirun(ranks: u32, name: &str, arguments: &[&str]) -> Command {
@@ -63,6 +67,17 @@ fn what_cannot_be_enqueued_is_refused_and_errors_are_told() {
             assert!(said.contains(reason), "{reason}: {said}");
         }
     }
+}
+
+#[test]
+fn the_example_relays_a_field() {
+    let driver = support::driver();
+    let search = format!("-L{}", driver.display());
+    let flags = [&search, "-l:libcuda.so.1", &format!("-Wl,-rpath,{}", driver.display())];
+    let mut command = support::mpirun(2);
+    command.env("CABLEWAY_CUDA_LIBDIR", &driver).arg(linked("stream_relay", "../../examples/stream_relay.c", &flags));
+    let run = support::finish_within(&mut command, LIMIT).assert_success();
+    assert_eq!(run.stdout.matches("100 steps, 0 of 65536 bytes are wrong").count(), 2, "{run:?}");
 }
 
 #[test]

@@ -130,11 +130,21 @@ fn uninstall_removes_exactly_a_users_installation() {
         let was = machine.files();
         let component = machine.component(version);
         machine.preload();
+        machine.write("libcableway_mpix.so", "streams");
         let arguments = ["install", "--component", component.to_str().expect("plain")];
         // A second installation changes nothing.
         let finished = machine.ompi(&arguments).assert_success();
         let preload = machine.root.join("home/.openmpi/cableway/libcableway_mpi.so");
         assert_eq!(text(&preload), "preloaded");
+        let store = machine.root.join("home/.openmpi/cableway");
+        // The library is found by the name that programs record, and by the one that they are linked with.
+        for name in ["libcableway_mpix.so.0", "libcableway_mpix.so"] {
+            assert_eq!(text(&store.join(name)), "streams");
+        }
+        assert!(text(&store.join("include/cableway_mpix.h")).contains("MPIX_Send_enqueue"));
+        let config = text(&store.join("pkgconfig/cableway_mpix.pc"));
+        assert!(config.starts_with(&format!("prefix={}\n", store.display())), "{config}");
+        assert!(finished.stdout.contains("-lcableway_mpix"), "{finished:?}");
         let line = format!("mpirun -x LD_PRELOAD={}", preload.display());
         assert!(finished.stdout.contains(&line), "{finished:?}");
         let once = machine.files();
@@ -179,7 +189,8 @@ fn uninstall_removes_exactly_an_installation_in_a_prefix() {
     let prefix = prefix.to_str().expect("plain");
     let component = machine.component("4.1.4");
     let arguments = ["install", "--prefix", prefix, "--component", component.to_str().expect("plain")];
-    machine.ompi(&arguments).assert_success();
+    let finished = machine.ompi(&arguments).assert_success();
+    assert!(finished.stdout.contains("cargo build --release -p cableway-ompi-mpix"), "{finished:?}");
     assert!(machine.root.join("prefix/lib/openmpi/mca_pml_cableway.so").exists());
     // The existing line already permits the component.
     assert_eq!(text(&machine.root.join("prefix/etc/openmpi-mca-params.conf")), "pml = ^ucx\n");

@@ -5,6 +5,7 @@ mod component;
 mod files;
 mod host;
 mod install;
+mod mpix;
 mod place;
 mod selection;
 mod settings;

@@ -10,7 +10,7 @@ use super::host::OpenMpi;
 pub(super) struct Place {
     /// The folder that Open MPI searches for components. It gets links.
     pub(super) components: PathBuf,
-    /// The folder that the links lead to. It gets the object file, the preload library and the headers.
+    /// The folder that the links lead to. It gets the object file, the libraries and the headers.
     pub(super) store: PathBuf,
     /// The parameter file of Open MPI.
     pub(super) settings: PathBuf,
