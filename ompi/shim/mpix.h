@@ -22,6 +22,20 @@ struct cableway_mpix_call {
     void *status;   /* of a blocking receive: may be MPI_STATUS_IGNORE */
 };
 
+/* The arguments of a collective call. */
+struct cableway_mpix_collective {
+    int kind; /* enum cableway_collective_kind */
+    int root;
+    const void *send;
+    void *receive;
+    int64_t send_count, receive_count;
+    void *send_type, *receive_type;
+    void *operation;
+    const int *counts;          /* of a reduce-scatter: one for each rank, or NULL */
+    const int64_t *wide_counts; /* the same */
+    void *communicator;
+};
+
 /* All functions return MPI's error codes, and have called the error handler then. Communicators, datatypes, requests,
  * statuses and infos are MPI's. `call` is the name of the MPI call, for the error handler. */
 struct cableway_mpix {
@@ -32,9 +46,10 @@ struct cableway_mpix {
     int (*stream_free)(MPIX_Stream *stream);
     int (*info_set_hex)(void *info, const char *key, const void *value, int size);
     int (*communicator_create)(const char *call, void *communicator, int count, const MPIX_Stream *streams,
-                               bool multiplex, void **out);
+                               void **out);
     int (*communicator_stream)(void *communicator, int index, MPIX_Stream *stream);
     int (*enqueue)(const char *call, const struct cableway_mpix_call *arguments);
+    int (*collective)(const char *call, const struct cableway_mpix_collective *arguments);
     int (*wait)(const char *call, int64_t count, void **requests, void *statuses);
 };
 

@@ -64,6 +64,12 @@ fn perform_all() -> usize {
     }
 }
 
+/// Forgets what was left to a thread of the program, and the memory of it.
+pub(crate) fn discard() {
+    std::mem::take(&mut *QUEUE.lock()).into_iter().for_each(std::mem::forget);
+    WAITING.store(false, Ordering::Release);
+}
+
 /// A pointer that the shim passed and gets back.
 pub(crate) struct Owner(*mut std::ffi::c_void);
 

@@ -4,7 +4,7 @@
 //! module completes every pending request with an internal error, and blocking calls return one.
 //!
 //! That is safe only if nothing still uses a request or its buffer. Otherwise the process aborts, and with it the job:
-//! - under `MPI_THREAD_MULTIPLE`, because another thread may be in the engine;
+//! - under `MPI_THREAD_MULTIPLE`, and once there are streams, because another thread may be in the engine;
 //! - if the panic occurred in a completion callback, because the engine is on the stack and continues;
 //! - if a transfer has begun, because a peer, a network card or a device may access the buffer.
 

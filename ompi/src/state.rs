@@ -131,10 +131,10 @@ pub(crate) fn leak_c_string(text: &str) -> *const c_char {
     CString::new(text.replace('\0', "")).unwrap_or_default().into_raw()
 }
 
-/// Whether MPI_THREAD_MULTIPLE was granted.
+/// Whether MPI_THREAD_MULTIPLE was granted, or streams have a thread.
 static MULTITHREADED: AtomicBool = AtomicBool::new(false);
 
-/// Sets at the start whether several threads may call at the same time.
+/// Sets whether several threads may call at the same time: at the start, and before the thread of streams starts.
 pub(crate) fn set_multithreaded(several: bool) {
     MULTITHREADED.store(several, Ordering::Relaxed);
 }

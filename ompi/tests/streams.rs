@@ -81,6 +81,15 @@ fn the_example_relays_a_field() {
 }
 
 #[test]
+fn collective_operations_are_in_the_order_of_streams() {
+    for (ranks, level) in [(1, "single"), (2, "single"), (3, "multiple")] {
+        // Of each process: five kinds with a block for each round, two with one for each rank, four sizes.
+        let blocks = u64::from(4 * 6 * (5 + 2 * ranks));
+        assert_checked(&run(ranks, "streams_collectives", &[level]), u64::from(ranks) * (blocks + 6 + 10));
+    }
+}
+
+#[test]
 fn threads_use_streams_at_once() {
     assert_checked(&run(2, "streams_threads", &[]), 2 * 3 * 60);
 }

@@ -46,7 +46,7 @@ impl<'l> Buffer<'l> {
 
     /// Describes the same buffer after the program's work on it: operations follow no default stream. A stream that waits
     /// for such an operation may be one that the default stream waits for.
-    pub(crate) fn settled(mut self) -> Self {
+    pub fn settled(mut self) -> Self {
         self.settled = true;
         self
     }

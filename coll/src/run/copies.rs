@@ -1,13 +1,14 @@
 //! Copies of contiguous data within a process.
 
-use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Location};
+use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Location, Order};
 
 /// The largest copy between a device and host memory. A message carries more in pieces through registered memory, because
 /// a driver copies to and from other host memory slowly.
 const LARGEST_HOST_COPY: usize = 256 << 10;
 
 /// Starts a copy between two runs of bytes: host memory is copied at once, device memory by a device. Returns `None` for
-/// runs of different lengths, for memory of two devices or contexts, and for much data: a message copies these.
+/// runs of different lengths, for memory of two devices or contexts, and for much data: a message copies these. A settled
+/// copy follows no default stream.
 ///
 /// # Safety
 /// Both runs are allocated and do not overlap, until the completion is done. Until then nobody writes the source or
@@ -19,6 +20,7 @@ pub(super) unsafe fn start(
     devices: &Devices,
     (to, len): (*mut u8, u64),
     (from, from_len): (*mut u8, u64),
+    settled: bool,
 ) -> Result<Option<Completion>, DeviceError> {
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     if len as u64 != from_len {
@@ -41,7 +43,7 @@ pub(super) unsafe fn start(
     if is_left_to_a_message {
         return Ok(None);
     }
-    let order = devices.order(&here).max(devices.order(&there));
+    let order = if settled { Order::None } else { devices.order(&here).max(devices.order(&there)) };
     let mut batch = devices.batch(&at, direction, order)?;
     // SAFETY: the caller's promise.
     unsafe { batch.copy(to, from, len) };

@@ -83,13 +83,23 @@ impl Block {
                 {
                     return Ok(Block::Host(memory));
                 }
-                let units = len.div_ceil(size_of::<u128>());
-                let mut heap = Vec::new();
-                heap.try_reserve_exact(units).map_err(|_| none)?;
-                heap.resize(units, 0);
-                Ok(Block::Heap(heap))
+                Block::on_heap(bytes)
             }
         }
+    }
+
+    /// Takes host memory that no device knows.
+    pub(super) fn on_heap(bytes: u64) -> Result<Block, Error> {
+        let none = Error::NoMemory { bytes };
+        let Some(len) = usize::try_from(bytes).ok().filter(|&len| len <= isize::MAX as usize) else { return Err(none) };
+        if len == 0 {
+            return Ok(Block::None);
+        }
+        let units = len.div_ceil(size_of::<u128>());
+        let mut heap = Vec::new();
+        heap.try_reserve_exact(units).map_err(|_| none)?;
+        heap.resize(units, 0);
+        Ok(Block::Heap(heap))
     }
 
     fn on_device(pools: &Pools, at: &Location, len: usize) -> Result<Block, Error> {

@@ -16,12 +16,13 @@ use crate::build::{Basis, build};
 use crate::call::Call;
 use crate::choice::Choice;
 use crate::error::Error;
-use crate::placing::Placing;
+use crate::placing::{Placing, Working};
 use crate::plan::Me;
 
 use memory::Block;
 pub use operation::Operation;
 pub use shared::Collectives;
+use steps::Site;
 
 /// The collective operations of one communicator.
 pub struct Group {
@@ -33,6 +34,8 @@ pub struct Group {
     on_devices: bool,
     /// Set by the first operation, because not all processes have published their cards before.
     choice: OnceLock<Arc<Choice>>,
+    /// Operations are in the order of streams that may wait for them.
+    in_streams: bool,
     /// The number of the next operation.
     next: AtomicU32,
 }
@@ -45,6 +48,7 @@ impl Group {
             communicator,
             between_groups: false,
             on_devices: false,
+            in_streams: false,
             choice: OnceLock::new(),
             next: AtomicU32::new(0),
         }
@@ -60,6 +64,14 @@ impl Group {
     /// are the neighbours.
     pub fn between(collectives: Arc<Collectives>, communicator: Arc<Communicator>) -> Self {
         Group { between_groups: true, ..Group::new(collectives, communicator) }
+    }
+
+    /// Creates the operations of an intracommunicator whose calls are in the order of streams. A stream may wait for an
+    /// operation, and hold up other work of its device. So these operations work in host memory, allocate and register
+    /// nothing on a device, start no kernels, and follow no default stream: their copies to and from the memory of a call
+    /// are in streams of Cableway.
+    pub fn in_streams(collectives: Arc<Collectives>, communicator: Arc<Communicator>) -> Self {
+        Group { in_streams: true, ..Group::new(collectives, communicator) }
     }
 
     /// Begins an operation. It has not finished before [`Operation::poll`] returns true.
@@ -83,14 +95,14 @@ impl Group {
         let report = if me.rank == 0 { Some(shared.report()) } else { None };
         let basis = Basis { me, choice, rules: &shared.rules, report };
         let device_limit = shared.rules.device_limit;
-        let mut placing = Placing { devices: &shared.pools.devices, device_limit, on_devices: true };
+        let mut placing = Placing { devices: &shared.pools.devices, device_limit, on_devices: !self.in_streams };
         let (mut plan, mut working) = build(call, &basis, &placing)?;
-        let scratch = match Block::take(&shared.pools, &working, plan.scratch) {
+        let scratch = match self.scratch(&working, plan.scratch) {
             // No device memory is left, so work in host memory.
-            Err(_) if !matches!(working, crate::placing::Working::Host) => {
+            Err(_) if !matches!(working, Working::Host) => {
                 placing.on_devices = false;
                 (plan, working) = build(call, &basis, &placing)?;
-                Block::take(&shared.pools, &working, plan.scratch)
+                self.scratch(&working, plan.scratch)
             }
             taken => taken,
         };
@@ -103,7 +115,8 @@ impl Group {
         };
         shared.engine.count_collective();
         let on = self.communicator.clone();
-        let mut operation = Operation::new(shared.clone(), on, first_tag, (plan, working), scratch);
+        let site = Site { scratch: 0, working, first_tag, settled: self.in_streams };
+        let mut operation = Operation::new(shared.clone(), on, site, plan, scratch);
         if among_neighbors {
             // Begin its messages now, in the order of the calls. The next poll returns an error again.
             let _ = operation.poll();
@@ -120,6 +133,10 @@ impl Group {
         let processes = if self.between_groups || processes.len() == 1 { &[] } else { processes };
         let choice = self.collectives.choice(processes, self.on_devices)?;
         Ok(self.choice.get_or_init(|| choice))
+    }
+
+    fn scratch(&self, working: &Working, bytes: u64) -> Result<Block, Error> {
+        if self.in_streams { Block::on_heap(bytes) } else { Block::take(&self.collectives.pools, working, bytes) }
     }
 
     /// Performs an operation, and waits for it.

@@ -10,7 +10,6 @@ use super::memory::Block;
 use super::shared::Collectives;
 use super::steps::{Active, Site};
 use crate::error::Error;
-use crate::placing::Working;
 use crate::plan::{Plan, StepId};
 
 /// A collective operation under way in this process. Dropping it waits until it has finished.
@@ -18,9 +17,8 @@ use crate::plan::{Plan, StepId};
 pub struct Operation {
     shared: Arc<Collectives>,
     on: Arc<Communicator>,
-    /// The tag of the first message.
-    first_tag: i32,
-    working: Working,
+    /// Where it works, but for the address of its scratch memory.
+    site: Site,
     /// Dropped with the operation, unless messages still use it.
     resources: ManuallyDrop<Resources>,
     /// The number of predecessors that each step waits for.
@@ -52,8 +50,8 @@ impl Operation {
     pub(super) fn new(
         shared: Arc<Collectives>,
         on: Arc<Communicator>,
-        first_tag: i32,
-        (plan, working): (Plan, Working),
+        site: Site,
+        plan: Plan,
         scratch: Result<Block, Error>,
     ) -> Operation {
         let (scratch, failure) = match scratch {
@@ -66,7 +64,7 @@ impl Operation {
         let ended = vec![false; left];
         let resources = ManuallyDrop::new(Resources { plan, scratch, active: Vec::new() });
         let state = if left == 0 { State::Ended(Ok(())) } else { State::New };
-        let mut operation = Operation { shared, on, first_tag, working, resources, waiting, ready, ended, left, state };
+        let mut operation = Operation { shared, on, site, resources, waiting, ready, ended, left, state };
         if let Some(error) = failure {
             operation.fail(error);
         }
@@ -145,7 +143,7 @@ impl Operation {
     /// Finds out where the scratch memory is.
     fn begin(&mut self) -> Result<(), Error> {
         if let Some(scratch) = self.resources.scratch.address(&self.shared.pools)? {
-            self.state = State::Running(Site { scratch, working: self.working, first_tag: self.first_tag });
+            self.state = State::Running(Site { scratch, ..self.site });
         }
         Ok(())
     }
@@ -206,7 +204,7 @@ impl Operation {
             (0..).zip(&self.ended).filter(|&(id, ended)| !ended && !started(id)).map(|step| step.0).collect();
         for id in open {
             let work = &plan.steps[id as usize].work;
-            active.extend(Active::exchange_nothing(&self.shared, &self.on, self.first_tag, (id, work)));
+            active.extend(Active::exchange_nothing(&self.shared, &self.on, self.site, (id, work)));
         }
         self.state = State::Failing(error);
     }

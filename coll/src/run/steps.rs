@@ -12,11 +12,14 @@ use crate::plan::{Block, Combine, Kind, Place, Plan, StepId, Work};
 use crate::reduce;
 
 /// Where an operation works.
+#[derive(Clone, Copy)]
 pub(super) struct Site {
     /// The address of the scratch memory.
     pub(super) scratch: usize,
     pub(super) working: Working,
     pub(super) first_tag: i32,
+    /// Messages and copies follow no default stream, because that may stand behind a stream that waits for them.
+    pub(super) settled: bool,
 }
 
 /// A step that was started.
@@ -99,12 +102,11 @@ impl Active {
     pub(super) fn exchange_nothing(
         shared: &Collectives,
         on: &Communicator,
-        first_tag: i32,
+        site: Site,
         (step, work): (StepId, &Work),
     ) -> Option<Active> {
         let mut active = Active::new(step);
         let messages = &mut active.messages;
-        let site = Site { scratch: 0, working: Working::Host, first_tag };
         // An error here means that the other process is gone.
         let _ = match work {
             Work::Send { to, message, .. } => site.send(shared, on, (*to, *message), Buffer::EMPTY, messages),
@@ -137,7 +139,7 @@ impl Site {
                 let (to_run, from_run) = (self.run(plan, to), self.run(plan, from));
                 if let (Some(to), Some(from)) = (to_run, from_run) {
                     // SAFETY: the plan's blocks lie in memory that no other step accesses now, and have one length.
-                    if let Some(copy) = unsafe { copies::start(&shared.pools.devices, to, from) }? {
+                    if let Some(copy) = unsafe { copies::start(&shared.pools.devices, to, from, self.settled) }? {
                         started.copy = Some(copy);
                         return Ok(());
                     }
@@ -226,10 +228,11 @@ impl Site {
 
     fn buffer<'p>(&self, plan: &'p Plan, block: &Block) -> Buffer<'p> {
         let address = self.address(block.place);
-        match block.kind {
+        let buffer = match block.kind {
             Kind::Bytes => Buffer::bytes(address, block.count),
             Kind::Typed(index) => Buffer::typed(address, block.count, &plan.types[index]),
-        }
+        };
+        if self.settled { buffer.settled() } else { buffer }
     }
 
     /// Returns the address and length of a block that is one run of bytes.

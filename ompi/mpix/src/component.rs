@@ -21,6 +21,24 @@ pub(crate) struct Call {
 }
 const _: () = assert!(size_of::<Call>() == 64);
 
+/// `struct cableway_mpix_collective` of `ompi/shim/mpix.h`
+#[repr(C)]
+pub(crate) struct Collective {
+    pub(crate) kind: c_int,
+    pub(crate) root: c_int,
+    pub(crate) send: *const c_void,
+    pub(crate) receive: *mut c_void,
+    pub(crate) send_count: Count,
+    pub(crate) receive_count: Count,
+    pub(crate) send_type: Handle,
+    pub(crate) receive_type: Handle,
+    pub(crate) operation: Handle,
+    pub(crate) counts: *const c_int,
+    pub(crate) wide_counts: *const Count,
+    pub(crate) communicator: Handle,
+}
+const _: () = assert!(size_of::<Collective>() == 88);
+
 /// `struct cableway_mpix` of `ompi/shim/mpix.h`
 #[repr(C)]
 pub(crate) struct Component {
@@ -30,9 +48,10 @@ pub(crate) struct Component {
     pub(crate) stream_free: unsafe extern "C" fn(*mut Handle) -> c_int,
     pub(crate) info_set_hex: unsafe extern "C" fn(Handle, *const c_char, *const c_void, c_int) -> c_int,
     pub(crate) communicator_create:
-        unsafe extern "C" fn(*const c_char, Handle, c_int, *const Handle, bool, *mut Handle) -> c_int,
+        unsafe extern "C" fn(*const c_char, Handle, c_int, *const Handle, *mut Handle) -> c_int,
     pub(crate) communicator_stream: unsafe extern "C" fn(Handle, c_int, *mut Handle) -> c_int,
     pub(crate) enqueue: unsafe extern "C" fn(*const c_char, *const Call) -> c_int,
+    pub(crate) collective: unsafe extern "C" fn(*const c_char, *const Collective) -> c_int,
     pub(crate) wait: unsafe extern "C" fn(*const c_char, Count, *mut Handle, *mut c_void) -> c_int,
 }
 

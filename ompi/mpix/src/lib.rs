@@ -5,6 +5,7 @@
 //! version of Open MPI that the component supports. `ompi/shim/mpix.h` is the boundary.
 
 mod absent;
+mod collectives;
 mod component;
 mod messages;
 mod streams;

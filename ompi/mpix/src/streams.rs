@@ -49,7 +49,7 @@ unsafe extern "C" fn MPIX_Stream_comm_create(communicator: Handle, stream: Handl
     match component() {
         // SAFETY: the caller's promise; the array has one entry.
         Some(component) => unsafe {
-            (component.communicator_create)(call.as_ptr(), communicator, 1, &raw const stream, false, out)
+            (component.communicator_create)(call.as_ptr(), communicator, 1, &raw const stream, out)
         },
         None => fail(call, communicator),
     }
@@ -67,9 +67,7 @@ unsafe extern "C" fn MPIX_Stream_comm_create_multiplex(
     let call = c"MPIX_Stream_comm_create_multiplex";
     match component() {
         // SAFETY: the caller's promise.
-        Some(component) => unsafe {
-            (component.communicator_create)(call.as_ptr(), communicator, count, streams, true, out)
-        },
+        Some(component) => unsafe { (component.communicator_create)(call.as_ptr(), communicator, count, streams, out) },
         None => fail(call, communicator),
     }
 }

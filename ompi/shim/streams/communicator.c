@@ -6,12 +6,75 @@
 
 struct attached {
     int count;
-    bool multiplex;
+    struct cableway_mpix_group *group;
     MPIX_Stream streams[];
 };
 
 static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
 static int keyval = MPI_KEYVAL_INVALID;
+/* Groups whose communicators are to be freed: not by callbacks of MPI, which may hold its locks. */
+static struct doomed {
+    struct cableway_mpix_group *group;
+    struct doomed *next;
+} *doomed;
+
+void cableway_mpix_group_release(struct cableway_mpix_group *group)
+{
+    struct doomed *entry;
+    if (0 != opal_atomic_add_fetch_32(&group->references, -1)) {
+        return;
+    }
+    if (NULL != group->engine) {
+        cableway_stream_group_free(group->engine);
+        group->engine = NULL;
+    }
+    entry = malloc(sizeof *entry);
+    if (NULL == entry) {
+        return;
+    }
+    entry->group = group;
+    opal_mutex_atomic_lock(&lock);
+    entry->next = doomed;
+    doomed = entry;
+    opal_mutex_atomic_unlock(&lock);
+}
+
+void cableway_mpix_free_groups(void)
+{
+    struct doomed *all;
+    opal_mutex_atomic_lock(&lock);
+    all = doomed;
+    doomed = NULL;
+    opal_mutex_atomic_unlock(&lock);
+    while (NULL != all) {
+        struct doomed *entry = all;
+        all = entry->next;
+        (void) PMPI_Comm_free(&entry->group->communicator);
+        free(entry->group);
+        free(entry);
+    }
+}
+
+/* Makes the group of a new stream communicator. All its processes make this call. */
+static int create_group(MPI_Comm communicator, struct cableway_mpix_group **out)
+{
+    struct cableway_mpix_group *group = calloc(1, sizeof *group);
+    int rc;
+    if (NULL == group) {
+        return MPI_ERR_NO_MEM;
+    }
+    group->references = 1;
+    rc = PMPI_Comm_dup(communicator, &group->communicator);
+    if (MPI_SUCCESS != rc) {
+        free(group);
+        return rc;
+    }
+    if (!OMPI_COMM_IS_INTER(communicator)) {
+        group->engine = cableway_stream_group_new(cableway_handle(group->communicator));
+    }
+    *out = group;
+    return MPI_SUCCESS;
+}
 
 static void release(struct attached *attached)
 {
@@ -20,6 +83,9 @@ static void release(struct attached *attached)
             (void) opal_atomic_add_fetch_32(&attached->streams[i]->communicators, -1);
             cableway_mpix_stream_release(attached->streams[i]);
         }
+    }
+    if (NULL != attached->group) {
+        cableway_mpix_group_release(attached->group);
     }
     free(attached);
 }
@@ -54,11 +120,12 @@ static struct attached *attached_to(MPI_Comm communicator)
 }
 
 int cableway_mpix_communicator_create(const char *call, void *communicator, int count, const MPIX_Stream *streams,
-                                      bool multiplex, void **out)
+                                      void **out)
 {
     struct attached *attached;
     MPI_Comm new;
     int rc;
+    cableway_mpix_free_groups();
     if (ompi_comm_invalid(communicator)) {
         return cableway_mpix_failed(NULL, MPI_ERR_COMM, call);
     }
@@ -70,7 +137,6 @@ int cableway_mpix_communicator_create(const char *call, void *communicator, int 
         return cableway_mpix_failed(communicator, MPI_ERR_NO_MEM, call);
     }
     attached->count = count;
-    attached->multiplex = multiplex;
     for (int i = 0; i < count; i++) {
         attached->streams[i] = streams[i];
         if (NULL != streams[i]) {
@@ -83,8 +149,8 @@ int cableway_mpix_communicator_create(const char *call, void *communicator, int 
         release(attached);
         return rc;
     }
-    rc = PMPI_Comm_set_attr(new, keyval, attached);
-    if (MPI_SUCCESS != rc) {
+    if (MPI_SUCCESS != (rc = create_group(new, &attached->group))
+        || MPI_SUCCESS != (rc = PMPI_Comm_set_attr(new, keyval, attached))) {
         release(attached);
         (void) PMPI_Comm_free(&new);
         return rc;
@@ -107,6 +173,12 @@ int cableway_mpix_communicator_stream(void *communicator, int index, MPIX_Stream
     }
     *stream = NULL != attached && 0 != attached->count ? attached->streams[index] : NULL;
     return MPI_SUCCESS;
+}
+
+struct cableway_mpix_group *cableway_mpix_group_of(ompi_communicator_t *communicator)
+{
+    struct attached *attached = attached_to(communicator);
+    return NULL != attached && NULL != attached->group && NULL != attached->group->engine ? attached->group : NULL;
 }
 
 MPIX_Stream cableway_mpix_stream_of(ompi_communicator_t *communicator, const char **reason)

@@ -1,102 +1,9 @@
-/* Sends and receives in the order of a stream, their requests, and waits of the stream for them. */
+/* Sends and receives in the order of a stream, and waits of the stream for them. */
 #include "streams.h"
 
 #include "opal/util/output.h"
 
 #include <stdlib.h>
-
-/* A message on a stream, and its request if the program has one. It keeps the communicator, the datatype and the stream
- * until the message is over. */
-struct enqueued {
-    ompi_request_t super;
-    volatile int32_t references; /* the program's until it frees the request, and that of the message */
-    bool receive;
-    ompi_datatype_t *datatype;
-    MPIX_Stream stream;
-    void *message; /* NULL if there is none */
-};
-typedef struct enqueued enqueued_t;
-
-static void release(enqueued_t *self)
-{
-    if (0 != opal_atomic_add_fetch_32(&self->references, -1)) {
-        return;
-    }
-    if (NULL != self->message) {
-        cableway_stream_message_free(self->message);
-    }
-    if (!ompi_datatype_is_predefined(self->datatype)) {
-        OBJ_RELEASE(self->datatype);
-    }
-    cableway_mpix_stream_release(self->stream);
-    cableway_release_communicator(self->super.req_mpi_object.comm, self->super.req_status.MPI_ERROR);
-    OMPI_REQUEST_FINI(&self->super);
-    OBJ_RELEASE(self);
-}
-
-void shim_stream_completed(void *owner, const struct cableway_status *result)
-{
-    enqueued_t *self = owner;
-    if (self->receive) {
-        cableway_set_status(&self->super.req_status, result);
-    }
-    self->super.req_status.MPI_ERROR = cableway_error(result->code);
-    (void) ompi_request_complete(&self->super, true);
-    release(self);
-}
-
-/* The program frees the request itself, or through a call that has returned its error. */
-static int request_free(ompi_request_t **handle)
-{
-    enqueued_t *self = (enqueued_t *) *handle;
-    *handle = MPI_REQUEST_NULL;
-    if (REQUEST_COMPLETE(&self->super) && MPI_SUCCESS != self->super.req_status.MPI_ERROR) {
-        cableway_stream_message_told(self->message);
-    }
-    release(self);
-    return OMPI_SUCCESS;
-}
-
-static int request_cancel(ompi_request_t *handle, int flag)
-{
-    (void) flag;
-    /* Receives only, as for other messages; and only those that the stream has reached. */
-    cableway_stream_message_cancel(((enqueued_t *) handle)->message);
-    return OMPI_SUCCESS;
-}
-
-static void construct(enqueued_t *self)
-{
-    self->super.req_type = OMPI_REQUEST_COLL;
-    self->super.req_free = request_free;
-    self->super.req_cancel = request_cancel;
-    self->references = 1;
-}
-
-static OBJ_CLASS_INSTANCE(enqueued_t, ompi_request_t, construct, NULL);
-
-static enqueued_t *enqueued_new(const struct cableway_mpix_call *arguments, bool receive, MPIX_Stream stream)
-{
-    enqueued_t *self = OBJ_NEW(enqueued_t);
-    if (NULL == self) {
-        return NULL;
-    }
-    OMPI_REQUEST_INIT(&self->super, false);
-    self->super.req_mpi_object.comm = arguments->communicator;
-    self->super.req_status = ompi_status_empty;
-    self->super.req_complete = REQUEST_PENDING;
-    self->super.req_state = OMPI_REQUEST_ACTIVE;
-    self->receive = receive;
-    self->datatype = arguments->datatype;
-    self->stream = stream;
-    self->message = NULL;
-    cableway_retain_communicator(arguments->communicator);
-    if (!ompi_datatype_is_predefined(self->datatype)) {
-        OBJ_RETAIN(self->datatype);
-    }
-    (void) opal_atomic_add_fetch_32(&stream->references, 1);
-    return self;
-}
 
 /* Checks the arguments, but the communicator, as MPI's own calls do. */
 static int check(const struct cableway_mpix_call *arguments, bool receive, bool nonblocking)
@@ -128,7 +35,7 @@ int cableway_mpix_enqueue(const char *call, const struct cableway_mpix_call *arg
     struct cableway_stream_call message = {.peer = arguments->peer, .tag = arguments->tag, .receive = receive};
     const char *reason;
     MPIX_Stream stream;
-    enqueued_t *self;
+    cableway_enqueued_t *self;
     int rc;
     if (ompi_comm_invalid(communicator)) {
         return cableway_mpix_failed(NULL, MPI_ERR_COMM, call);
@@ -148,7 +55,7 @@ int cableway_mpix_enqueue(const char *call, const struct cableway_mpix_call *arg
             return cableway_mpix_failed(communicator, rc, call);
         }
     }
-    self = enqueued_new(arguments, receive, stream);
+    self = cableway_enqueued_new(communicator, arguments->datatype, receive, stream);
     if (NULL == self) {
         return cableway_mpix_failed(communicator, MPI_ERR_NO_MEM, call);
     }
@@ -167,14 +74,14 @@ int cableway_mpix_enqueue(const char *call, const struct cableway_mpix_call *arg
         *arguments->request = &self->super;
         return MPI_SUCCESS;
     }
-    release(self);
+    cableway_enqueued_release(self);
     return CABLEWAY_OK == rc ? MPI_SUCCESS : cableway_mpix_failed(communicator, cableway_error(rc), call);
 }
 
 /* Returns the message of a request, or NULL if it is of another kind. */
-static enqueued_t *enqueued_of(ompi_request_t *request)
+static cableway_enqueued_t *enqueued_of(ompi_request_t *request)
 {
-    return ((opal_object_t *) request)->obj_class == OBJ_CLASS(enqueued_t) ? (enqueued_t *) request : NULL;
+    return ((opal_object_t *) request)->obj_class == OBJ_CLASS(cableway_enqueued_t) ? (cableway_enqueued_t *) request : NULL;
 }
 
 /* Requests that are no message, and are complete: the null request, and those of calls that needed none. */
@@ -185,12 +92,12 @@ static bool is_nothing(const ompi_request_t *request)
 
 /* Lists the messages of requests, which must be on one stream. Returns MPI_SUCCESS or an error. */
 static int list(int64_t count, ompi_request_t **requests, ompi_status_public_t *statuses, void **messages, void **filled,
-                size_t *listed, enqueued_t **first)
+                size_t *listed, cableway_enqueued_t **first)
 {
     *listed = 0;
     *first = NULL;
     for (int64_t i = 0; i < count; i++) {
-        enqueued_t *one;
+        cableway_enqueued_t *one;
         if (NULL == requests[i]) {
             return MPI_ERR_REQUEST;
         }
@@ -217,7 +124,7 @@ static void hand_over(int64_t count, ompi_request_t **requests, ompi_status_publ
                 statuses[i] = ompi_status_empty;
             }
         } else {
-            release((enqueued_t *) requests[i]);
+            cableway_enqueued_release((cableway_enqueued_t *) requests[i]);
         }
         requests[i] = MPI_REQUEST_NULL;
     }
@@ -229,7 +136,7 @@ int cableway_mpix_wait(const char *call, int64_t count, void **handles, void *st
     ompi_status_public_t *statuses = MPI_STATUSES_IGNORE == status ? NULL : status;
     ompi_communicator_t *communicator;
     void **messages;
-    enqueued_t *first;
+    cableway_enqueued_t *first;
     size_t listed;
     int rc;
     if (0 > count || (0 != count && NULL == requests)) {

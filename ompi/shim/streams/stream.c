@@ -134,6 +134,7 @@ int cableway_mpix_stream_free(MPIX_Stream *stream)
     if (NULL == stream || NULL == *stream) {
         return cableway_mpix_failed(NULL, MPI_ERR_ARG, call);
     }
+    cableway_mpix_free_groups();
     if (0 != (*stream)->communicators) {
         opal_output(0, "cableway: %s: the stream is attached to %d communicators: free them first", call,
                     (int) (*stream)->communicators);

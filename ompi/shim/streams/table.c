@@ -19,6 +19,7 @@ static const struct cableway_mpix table = {
     .communicator_create = cableway_mpix_communicator_create,
     .communicator_stream = cableway_mpix_communicator_stream,
     .enqueue = cableway_mpix_enqueue,
+    .collective = cableway_mpix_collective,
     .wait = cableway_mpix_wait,
 };
 

@@ -88,7 +88,7 @@ impl Description {
     ///
     /// # Safety
     /// The description is valid, and its layouts live as long as the call.
-    pub(super) unsafe fn call<'a>(&self) -> Result<Call<'a>, Error> {
+    pub(crate) unsafe fn call<'a>(&self) -> Result<Call<'a>, Error> {
         // SAFETY: the caller's promise.
         let (send, receive) = unsafe { (self.send.buffers(), self.receive.buffers()) };
         // SAFETY: the caller's promise.

@@ -14,17 +14,17 @@ use cableway_coll::{Agreement, Collectives, Element, Group, Groups, Performer, R
 use cableway_pml::{Communicator, Engine};
 use parking_lot::Mutex;
 
-use description::Description;
+pub(crate) use description::Description;
 use members::{ALL, Members, Reach};
 pub(crate) use notices::progress;
-use report::report;
+pub(crate) use report::report;
 
 use crate::boundary::Code;
 use crate::guard::guarded;
 use crate::state;
 
 /// Returns what all communicators share.
-fn shared(engine: &Engine) -> Option<&'static Arc<Collectives>> {
+pub(crate) fn shared(engine: &Engine) -> Option<&'static Arc<Collectives>> {
     static SHARED: OnceLock<Option<Arc<Collectives>>> = OnceLock::new();
     SHARED.get_or_init(|| Some(Collectives::new(engine.handle()?, &state::parameters().unwrap_or_default()))).as_ref()
 }
@@ -95,7 +95,7 @@ unsafe extern "C" fn cableway_collectives_new(
 ///
 /// # Safety
 /// `communicator` is from `cableway_communicator_add`, and not removed.
-unsafe fn counted(communicator: *const Communicator) -> Arc<Communicator> {
+pub(crate) unsafe fn counted(communicator: *const Communicator) -> Arc<Communicator> {
     // SAFETY: the caller's promise.
     unsafe {
         Arc::increment_strong_count(communicator);

@@ -8,7 +8,7 @@ use crate::boundary::Code;
 use crate::state;
 
 /// Logs an error, and returns its code.
-pub(super) fn report(error: &Error) -> c_int {
+pub(crate) fn report(error: &Error) -> c_int {
     let code = match error {
         Error::Message(error) => {
             state::report(error);

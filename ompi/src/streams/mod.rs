@@ -1,5 +1,6 @@
 //! Messages in the order of a stream, for the shim: `shim/streams/streams.h`.
 
+mod collective;
 mod running;
 mod slot;
 
@@ -129,7 +130,17 @@ unsafe fn start(stream: &Stream, call: &mut CallDescription) -> Result<(), Error
     if !call.status.is_null() {
         Slot::new(call.status).fill_after(&message);
     }
-    let owner = Owner::new(call.owner);
+    complete_after(&message, call.owner);
+    if call.wait {
+        batch.wait(&[&message]);
+    }
+    call.message = Box::into_raw(Box::new(message));
+    batch.post()
+}
+
+/// Has the shim's owner of a message completed once it is over, on a thread of the program.
+fn complete_after(message: &StreamMessage, owner: *mut c_void) {
+    let owner = Owner::new(owner);
     message.then(move |result| {
         let report = StatusReport::quietly(result);
         // Never at once: the stream's lock may be held, and completion calls back into Open MPI.
@@ -138,11 +149,6 @@ unsafe fn start(stream: &Stream, call: &mut CallDescription) -> Result<(), Error
             unsafe { shim_stream_completed(owner.get(), &raw const report) };
         }));
     });
-    if call.wait {
-        batch.wait(&[&message]);
-    }
-    call.message = Box::into_raw(Box::new(message));
-    batch.post()
 }
 
 /// Makes a stream wait until messages are over. Each of `statuses` is filled before the stream goes on, unless it is

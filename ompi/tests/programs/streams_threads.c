@@ -5,16 +5,20 @@
 
 enum { THREADS = 3, ROUNDS = 60, BYTES = 20000 };
 
-static struct lane lanes[THREADS];
+/* A thread's stream and its memory. The driver frees memory only after it has waited for all streams of the context. So
+ * memory is taken before a stream waits and given back after. */
+static struct {
+    struct lane lane;
+    device_pointer out, in, copy;
+} parts[THREADS];
 static volatile int running = THREADS;
 
 static void *exchange(void *argument)
 {
-    struct lane *lane = argument;
-    const int tag = (int) (lane - lanes), other = 1 - test.rank;
-    device_pointer out, in, copy;
+    const int tag = (int) (intptr_t) argument, other = 1 - test.rank;
+    const struct lane *lane = &parts[tag].lane;
+    const device_pointer out = parts[tag].out, in = parts[tag].in, copy = parts[tag].copy;
     CHECK_EQUAL(cuda.set_current(test.context), 0);
-    out = device_memory(BYTES), in = device_memory(BYTES), copy = device_memory(BYTES);
     for (int round = 0; round < ROUNDS; round++) {
         MPI_Request requests[2];
         CHECK_EQUAL(work.fill(out, (unsigned char) (round + tag), BYTES, lane->handle), 0);
@@ -30,7 +34,6 @@ static void *exchange(void *argument)
         CHECK_EQUAL(work.synchronize(lane->handle), 0);
         check_bytes(copy, BYTES, round + tag);
     }
-    CHECK_EQUAL(cuda.free(out) | cuda.free(in) | cuda.free(copy), 0);
     __atomic_fetch_sub(&running, 1, __ATOMIC_ACQ_REL);
     return NULL;
 }
@@ -43,10 +46,11 @@ int main(int argc, char **argv)
     load_streams();
     CHECK_EQUAL(test.size, 2);
     for (int i = 0; i < THREADS; i++) {
-        lane_open(&lanes[i]);
+        lane_open(&parts[i].lane);
+        parts[i].out = device_memory(BYTES), parts[i].in = device_memory(BYTES), parts[i].copy = device_memory(BYTES);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK_EQUAL(pthread_create(&threads[i], NULL, exchange, &lanes[i]), 0);
+        CHECK_EQUAL(pthread_create(&threads[i], NULL, exchange, (void *) (intptr_t) i), 0);
     }
     while (anywhere) {
         here = __atomic_load_n(&running, __ATOMIC_ACQUIRE);
@@ -55,7 +59,10 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
-        lane_close(&lanes[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(cuda.free(parts[i].out) | cuda.free(parts[i].in) | cuda.free(parts[i].copy), 0);
+        lane_close(&parts[i].lane);
     }
     tear_down();
     return 0;

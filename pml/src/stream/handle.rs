@@ -7,7 +7,7 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::message::StreamMessage;
-use super::operation::{Described, Message, Way};
+use super::operation::{Described, Message, StreamJob, Way};
 use super::shared::Shared;
 use super::state::StreamState;
 use crate::buffer::Buffer;
@@ -251,6 +251,18 @@ impl StreamBatch<'_> {
             on.pattern(source, tag)?;
         }
         self.start(on, Way::Receive, (source, tag), buffer)
+    }
+
+    /// Starts a job when the stream gets there. What it returns stands for it as for a message.
+    ///
+    /// # Safety
+    /// The memory that the job uses stays valid, and untouched other than by earlier work of the stream, until it is over.
+    pub unsafe fn run(&mut self, job: Box<dyn StreamJob>) -> StreamMessage {
+        let message = Message::job(job);
+        let number = self.next();
+        self.stream.state.queue.lock().start_at(number, message.clone());
+        self.write(number);
+        StreamMessage::new(self.stream.shared.clone(), message)
     }
 
     /// Makes the stream wait until all of the messages are over.

@@ -27,5 +27,6 @@ mod streams;
 
 pub use handle::{Stream, StreamBatch};
 pub use message::StreamMessage;
+pub use operation::StreamJob;
 pub use proxy::is_stream_thread;
 pub use streams::Streams;

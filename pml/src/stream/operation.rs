@@ -31,10 +31,23 @@ pub(super) struct Described {
 /// What follows a message.
 pub(super) type Then = Box<dyn FnOnce(&Result<Status, Error>) + Send>;
 
-/// A message that starts when its stream gets to it. Its memory does not move.
+/// An operation of several messages that starts when its stream gets to it, and is polled by the thread of streams. It
+/// allocates, frees and registers nothing while it is polled, and waits for no stream of the program.
+pub trait StreamJob: Send {
+    /// Makes progress without blocking. Returns the result once it has ended, and is not polled any more then.
+    fn poll(&mut self) -> Option<Result<(), Error>>;
+}
+
+/// What starts.
+enum What {
+    Message(Described),
+    Job(Mutex<Box<dyn StreamJob>>),
+}
+
+/// A message or a job that starts when its stream gets to it. Its memory does not move.
 pub(super) struct Message {
     request: Request,
-    described: Described,
+    what: What,
     result: OnceLock<Result<Status, Error>>,
     /// Called when the message is over. Locked while the result is set.
     thens: Mutex<Vec<Then>>,
@@ -44,8 +57,16 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) fn new(described: Described) -> Arc<Message> {
+        Message::of(What::Message(described))
+    }
+
+    pub(super) fn job(job: Box<dyn StreamJob>) -> Arc<Message> {
+        Message::of(What::Job(Mutex::new(job)))
+    }
+
+    fn of(what: What) -> Arc<Message> {
         let (request, result) = (Request::new(), OnceLock::new());
-        Arc::new(Message { request, described, result, thens: Mutex::default(), told: AtomicBool::new(false) })
+        Arc::new(Message { request, what, result, thens: Mutex::default(), told: AtomicBool::new(false) })
     }
 
     /// Starts the message on the calling thread.
@@ -53,7 +74,11 @@ impl Message {
     /// # Safety
     /// It is called once. The value lives, and the buffer is valid, until [`look`](Self::look) returns true.
     pub(super) unsafe fn start(&self, engine: &Engine) {
-        let Described { communicator, way, peer, tag, buffer } = &self.described;
+        let Described { communicator, way, peer, tag, buffer } = match &self.what {
+            What::Message(described) => described,
+            // It is polled with the others from now on.
+            What::Job(_) => return,
+        };
         // The stream has passed the program's work on the buffer, and may hold up the default stream.
         let (buffer, request) = (buffer.borrow().settled(), &raw const self.request);
         let started = match way {
@@ -73,8 +98,17 @@ impl Message {
 
     /// Looks whether a started message has ended.
     pub(super) fn look(&self) -> bool {
-        if self.result.get().is_none() && self.request.is_complete() {
-            self.end(self.request.result());
+        if self.result.get().is_none() {
+            match &self.what {
+                What::Message(_) if self.request.is_complete() => self.end(self.request.result()),
+                What::Message(_) => {}
+                What::Job(job) => {
+                    let ended = job.lock().poll();
+                    if let Some(result) = ended {
+                        self.end(result.map(|()| Status::EMPTY));
+                    }
+                }
+            }
         }
         self.is_over()
     }
@@ -123,7 +157,8 @@ impl Message {
 
     /// Cancels a started receive that no message has matched.
     pub(super) fn cancel(&self, engine: &Engine) {
-        if self.described.way == Way::Receive && self.request.is_active() {
+        let receives = matches!(&self.what, What::Message(described) if described.way == Way::Receive);
+        if receives && self.request.is_active() {
             let request = NonNull::from(&self.request).as_ptr();
             // SAFETY: the request was started on this engine only, and is valid.
             unsafe { engine.cancel(request) };
@@ -134,5 +169,51 @@ impl Message {
 impl Awaited for Arc<Message> {
     fn is_over(&self) -> bool {
         Message::is_over(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// Ends at its third poll.
+    struct Third(u32);
+
+    impl StreamJob for Third {
+        fn poll(&mut self) -> Option<Result<(), Error>> {
+            self.0 += 1;
+            assert!(self.0 <= 3, "polled after its end");
+            (self.0 == 3).then_some(Ok(()))
+        }
+    }
+
+    fn told(message: &Message) -> Receiver<bool> {
+        let (send, receive) = channel();
+        message.then(Box::new(move |result| send.send(result.is_ok()).unwrap()));
+        receive
+    }
+
+    #[test]
+    fn a_job_is_polled_until_it_ends() {
+        let message = Message::job(Box::new(Third(0)));
+        let before = told(&message);
+        assert!(!message.look() && !message.look() && before.try_recv().is_err());
+        assert!(message.look() && message.look());
+        assert!(before.try_recv().unwrap(), "called at the end");
+        assert!(before.try_recv().is_err(), "called once");
+        assert!(told(&message).try_recv().unwrap(), "called at once after the end");
+    }
+
+    #[test]
+    fn the_first_end_counts() {
+        let message = Message::job(Box::new(Third(0)));
+        let before = told(&message);
+        message.end(Err(Error::StreamsEnded));
+        message.end(Ok(Status::EMPTY));
+        assert!(message.look(), "an ended job is not polled");
+        assert!(!before.try_recv().unwrap() && before.try_recv().is_err());
+        assert!(message.tell() && !message.tell(), "its error is told once");
     }
 }
