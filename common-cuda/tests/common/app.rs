@@ -118,6 +118,9 @@ functions! {
     cuStreamIsCapturing = "cuStreamIsCapturing" or "hipStreamIsCapturing"(stream: Handle, status: *mut c_int);
     cuStreamBeginCapture = "cuStreamBeginCapture_v2" or "hipStreamBeginCapture"(stream: Handle, mode: c_int);
     cuStreamEndCapture = "cuStreamEndCapture" or "hipStreamEndCapture"(stream: Handle, graph: *mut Handle);
+    cuGraphInstantiate = "cuGraphInstantiateWithFlags" or ""(executable: *mut Handle, graph: Handle, flags: u64);
+    cuGraphLaunch = "cuGraphLaunch" or ""(executable: Handle, stream: Handle);
+    cuGraphExecDestroy = "cuGraphExecDestroy" or ""(executable: Handle);
     cuGraphDestroy = "cuGraphDestroy" or "hipGraphDestroy"(graph: Handle);
     cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode" or "hipThreadExchangeStreamCaptureMode"(mode: *mut c_int);
     cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" or ""(context: Handle, flags: c_uint);

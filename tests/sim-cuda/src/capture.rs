@@ -1,7 +1,7 @@
 //! Stream capture: the calls that it forbids, and the captures that they invalidate.
 //!
-//! Work submitted to a capturing stream is discarded: graphs can be ended and destroyed here, but not launched. The
-//! following behaviour was observed on driver 580:
+//! Work submitted to a capturing stream is kept in its graph (`graph`). The following behaviour was observed on
+//! driver 580:
 //! - A potentially unsafe call (allocation, registration, query, synchronisation) of any thread invalidates every
 //!   capture in global mode, and those in thread-local mode that the same thread began, unless the thread has exchanged
 //!   its mode for relaxed.
@@ -18,8 +18,9 @@ use cudarc::driver::sys::{CUstreamCaptureMode as Mode, CUstreamCaptureStatus as 
 use parking_lot::Mutex;
 
 use crate::abi::{Out, driver_api};
-use crate::driver::{AfterInit, Handles, check_initialised, fresh_id};
+use crate::driver::{check_initialised, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::graph::{self, Call, Graph};
 use crate::schedule::QueueId;
 use crate::stream::{self, Stream};
 
@@ -39,6 +40,7 @@ pub(crate) struct Sequence {
     /// Streams that joined by waiting for an event of the capture, and whether the capture must still wait for their
     /// work.
     joined: Mutex<Vec<Joined>>,
+    graph: Mutex<Graph>,
 }
 
 /// A stream that joined a capture.
@@ -82,7 +84,18 @@ impl Sequence {
         if capture.is_none() {
             *capture = Some(self.clone());
             self.joined.lock().push(Joined { stream: stream.clone(), has_work: false });
+            self.note_unknown();
         }
+    }
+
+    /// Adds a call to the graph.
+    pub(crate) fn record(&self, call: Call) {
+        self.graph.lock().calls.push(call);
+    }
+
+    /// Notes that the graph cannot be launched here.
+    pub(crate) fn note_unknown(&self) {
+        self.graph.lock().incomplete = true;
     }
 
     /// Records that work was captured in the stream with this queue, or that the capture has waited for it.
@@ -155,6 +168,7 @@ fn begin(stream: usize, mode: c_int) -> Outcome {
         blocking: stream.is_blocking(),
         invalid: AtomicBool::new(false),
         joined: Mutex::new(Vec::new()),
+        graph: Mutex::default(),
     });
     ACTIVE.lock().push(sequence.clone());
     *capture = Some(sequence);
@@ -185,13 +199,9 @@ fn end(stream: usize) -> Outcome<usize> {
     if sequence.joined.lock().iter().any(|joined| joined.has_work) {
         return Err(Error::STREAM_CAPTURE_UNJOINED);
     }
-    Ok(GRAPHS.get()?.lock().insert(Arc::new(Graph)))
+    let graph = std::mem::take(&mut *sequence.graph.lock());
+    graph::add(graph)
 }
-
-/// A captured graph. Its work is not kept.
-struct Graph;
-
-static GRAPHS: AfterInit<Mutex<Handles<Graph>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5200_0000_0000)));
 
 /// Returns the status and number of a stream's capture.
 fn status(stream: usize) -> Outcome<(c_uint, u64)> {
@@ -241,10 +251,6 @@ driver_api! {
     10010 cuThreadExchangeStreamCaptureMode: fn cuThreadExchangeStreamCaptureMode(mode: crate::abi::InOut<c_int>) {
         check_initialised()?;
         mode.exchange(|new| MODE.replace(new))
-    }
-
-    10000 cuGraphDestroy: fn cuGraphDestroy(graph: usize) {
-        GRAPHS.get()?.lock().remove(graph).map(drop).ok_or(Error::INVALID_VALUE)
     }
 }
 

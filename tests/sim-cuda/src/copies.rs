@@ -125,7 +125,7 @@ fn copy(dst: Rows, src: Rows, width: usize, height: usize, stream: &Arc<Stream>,
         let before = pitch.checked_mul(height - 1).ok_or(Error::INVALID_VALUE)?;
         if pitch < width { Err(Error::INVALID_VALUE) } else { before.checked_add(width).ok_or(Error::INVALID_VALUE) }
     };
-    if stream.captures_work()? {
+    if stream.captures_call(move |on| copy(dst, src, width, height, &stream::get(on)?, returns))? {
         return Ok(());
     }
     let (dst_len, src_len) = (span(dst)?, span(src)?);

@@ -24,7 +24,7 @@ fn fill(
         return Err(Error::INVALID_VALUE);
     }
     let bytes = width.checked_mul(size).ok_or(Error::INVALID_VALUE)?;
-    if stream.captures_work()? {
+    if stream.captures_call(move |on| fill(address, pitch, value, size, width, height, &*stream::get(on)?))? {
         return Ok(());
     }
     check_initialised()?;

@@ -17,8 +17,8 @@
 //!
 //! Error codes, the width of attributes, the calls that invalidate a stream capture, and the effect of stale handles of
 //! other processes match driver 580 on an H200. The tests of this package pass on that driver, too
-//! (`CABLEWAY_CUDA_LIBDIR`). Kernels are identified by name. Not implemented: arrays, graphs other than captured and
-//! discarded ones, dma-bufs that a device accepts, functions whose null stream is the per-thread one.
+//! (`CABLEWAY_CUDA_LIBDIR`). Kernels are identified by name. Not implemented: arrays, graphs other than captured ones
+//! of one stream without kernels, dma-bufs that a device accepts, functions whose null stream is the per-thread one.
 //!
 //! # Environment, read once
 //! | variable | meaning |
@@ -60,6 +60,8 @@ mod error;
 mod event;
 mod fills;
 mod gdrcopy;
+mod graph;
+mod graph_calls;
 mod half;
 mod host;
 mod ipc;

@@ -148,6 +148,9 @@ fn write(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usiz
     }
     let stream = stream::get(stream)?;
     let word = Word::find(address, bytes)?;
+    if stream.captures_call(move |on| write(on, address, value, flags, bytes))? {
+        return Ok(());
+    }
     stream.submit(Box::new(Write { word, value }))
 }
 
@@ -155,6 +158,9 @@ fn wait(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usize
     let condition = condition(flags)?;
     let stream = stream::get(stream)?;
     let word = Word::find(address, bytes)?;
+    if stream.captures_call(move |on| wait(on, address, value, flags, bytes))? {
+        return Ok(());
+    }
     stream.submit(Box::new(Wait { word, value, condition }))
 }
 
@@ -193,8 +199,8 @@ const WRITE_64: c_uint = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 as c_uint;
 const MOST_OPERATIONS: c_uint = 256;
 
 /// Waits and writes are supported.
-fn batch(stream: usize, count: c_uint, operations: &List<Parameters>, flags: c_uint) -> Outcome {
-    if count == 0 || count > MOST_OPERATIONS || flags != 0 {
+fn batch(stream: usize, operations: Vec<Parameters>, flags: c_uint) -> Outcome {
+    if operations.is_empty() || flags != 0 {
         return Err(Error::INVALID_VALUE);
     }
     let stream = stream::get(stream)?;
@@ -215,13 +221,19 @@ fn batch(stream: usize, count: c_uint, operations: &List<Parameters>, flags: c_u
         }
         Ok(Box::new(Write { word: Word::find(address as Address, bytes)?, value }))
     };
-    let all = operations.get(count as usize)?.into_iter().map(one).collect::<Outcome<_>>()?;
+    let all = operations.iter().copied().map(one).collect::<Outcome<_>>()?;
+    if stream.captures_call(move |on| batch(on, operations.clone(), flags))? {
+        return Ok(());
+    }
     stream.submit(Box::new(Operations { all, done: 0 }))
 }
 
 driver_api! {
     11070 cuStreamBatchMemOp: fn cuStreamBatchMemOp_v2(stream: usize, count: c_uint, operations: List<Parameters>, flags: c_uint) {
-        batch(stream, count, &operations, flags)
+        if count > MOST_OPERATIONS {
+            return Err(Error::INVALID_VALUE);
+        }
+        batch(stream, operations.get(count as usize)?, flags)
     }
 
     11070 cuStreamWriteValue32: fn cuStreamWriteValue32_v2(stream: usize, address: Address, value: u32, flags: c_uint) {

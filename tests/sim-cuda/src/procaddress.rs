@@ -19,6 +19,7 @@ pub(crate) const TABLES: &[&[Row]] = &[
     crate::direct::ROWS,
     crate::event::ROWS,
     crate::fills::ROWS,
+    crate::graph_calls::ROWS,
     crate::host::ROWS,
     crate::ipc::ROWS,
     crate::kernels::ROWS,

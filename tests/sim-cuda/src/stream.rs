@@ -111,11 +111,22 @@ impl Stream {
         let capture = self.capture_for_work()?;
         if let Some(sequence) = &capture {
             sequence.note_work(self.queue, true);
+            sequence.note_unknown();
         }
         Ok(capture.is_some())
     }
 
-    /// Adds work after all work in the stream. Captured work is discarded.
+    /// Checks whether a call is captured and so must not run. If so, launches of the graph make it, given their stream.
+    pub(crate) fn captures_call(&self, call: impl Fn(usize) -> Outcome + Send + Sync + 'static) -> Outcome<bool> {
+        let capture = self.capture_for_work()?;
+        if let Some(sequence) = &capture {
+            sequence.note_work(self.queue, true);
+            sequence.record(Box::new(call));
+        }
+        Ok(capture.is_some())
+    }
+
+    /// Adds work after all work in the stream. Captured work is not kept.
     pub(crate) fn submit(&self, work: Box<dyn Work>) -> Outcome {
         if self.captures_work()? { Ok(()) } else { SCHEDULER.get()?.submit(self.queue, work) }
     }

@@ -174,3 +174,32 @@ fn a_capturing_stream_cannot_be_queried() {
         assert_eq!(mode, RELAXED);
     });
 }
+
+#[test]
+fn a_launched_graph_makes_the_captured_calls_again() {
+    in_child("a_launched_graph_makes_the_captured_calls_again", &[], || {
+        let session = Session::begin();
+        let stream = session.stream(1);
+        let (word, other) = (session.pinned(8), session.alloc(8));
+        let address = word.as_ptr() as u64;
+        ok!(cuStreamBeginCapture_v2(stream, GLOBAL));
+        ok!(cuMemcpyAsync(other, address, 8_usize, stream));
+        ok!(cuStreamWriteValue64_v2(stream, address, 7_u64, 0_u32));
+        let (mut graph, mut executable) = (0_usize, 0_usize);
+        ok!(cuStreamEndCapture(stream, &raw mut graph));
+        ok!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0_u64));
+        ok!(cuGraphDestroy(graph));
+        ok!(cuStreamSynchronize(stream));
+        assert_eq!(*word, [0; 8], "capturing does nothing");
+        for before in [3_u8, 4] {
+            word[0] = before;
+            ok!(cuGraphLaunch(executable, stream));
+            ok!(cuStreamSynchronize(stream));
+            assert_eq!(*word, 7_u64.to_le_bytes());
+            let mut copied = [0_u8; 8];
+            ok!(cuMemcpyDtoH_v2(copied.as_mut_ptr(), other, 8_usize));
+            assert_eq!(copied, u64::from(before).to_le_bytes());
+        }
+        ok!(cuGraphExecDestroy(executable));
+    });
+}

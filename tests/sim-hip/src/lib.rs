@@ -46,6 +46,8 @@ shared! {
     error = "../../sim-cuda/src/error.rs";
     event = "../../sim-cuda/src/event.rs";
     fills = "../../sim-cuda/src/fills.rs";
+    graph = "../../sim-cuda/src/graph.rs";
+    graph_calls = "../../sim-cuda/src/graph_calls.rs";
     half = "../../sim-cuda/src/half.rs";
     host = "../../sim-cuda/src/host.rs";
     ipc = "../../sim-cuda/src/ipc.rs";

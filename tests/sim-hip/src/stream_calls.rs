@@ -8,6 +8,7 @@ use crate::code;
 use crate::entry::{hip_api, through};
 use crate::error::Error;
 use crate::event::{cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuStreamWaitEvent};
+use crate::graph_calls;
 use crate::kernels::{self, cuLaunchKernel, cuModuleGetFunction, cuModuleUnload};
 use crate::memops::{cuStreamWaitValue32_v2, cuStreamWaitValue64_v2, cuStreamWriteValue32_v2, cuStreamWriteValue64_v2};
 use crate::stream::{self, cuStreamDestroy_v2, cuStreamQuery, cuStreamSynchronize};
@@ -80,7 +81,7 @@ hip_api! {
     }
 
     fn hipGraphDestroy(graph: usize) {
-        through!(capture::cuGraphDestroy, graph)
+        through!(graph_calls::cuGraphDestroy, graph)
     }
 
     fn hipThreadExchangeStreamCaptureMode(mode: InOut<c_int>) {
