@@ -40,6 +40,11 @@ impl Process {
         own().unwrap_or_default()
     }
 
+    /// Returns the pid, or 0 if it is unknown.
+    pub fn pid(&self) -> u32 {
+        self.pid.get()
+    }
+
     /// Looks for this process from the process `by`.
     pub fn find(&self, by: &Process) -> Found {
         let pid = self.pid.get().try_into().ok().and_then(Pid::from_raw);

@@ -73,7 +73,7 @@ pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
 pub use devices::{
     CopyOrder, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, ProgramStream, Scratch, StreamQueries,
-    StreamWords,
+    StreamStep, StreamWords, WordsFile,
 };
 pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};
 pub use error::DeviceError;
@@ -82,7 +82,7 @@ pub use facts::{DeviceFacts, DriverFacts, Facts, Link, Vendor};
 pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, Reach, WeakMapping};
 pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
 pub use mapping_counts::MappingCounts;
-pub use mapping_gate::MappingsHeld;
+pub use mapping_gate::{MappingsAllowed, MappingsHeld};
 pub use memory::{
     BlockList, BounceBuffer, BouncePool, HostMemory, HostPool, HostRegistration, MOST_LISTED_BLOCKS, Packing, Spread,
 };

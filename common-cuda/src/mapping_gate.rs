@@ -14,6 +14,8 @@ use parking_lot::{RwLock, RwLockReadGuard};
 pub(crate) struct Gate {
     /// Values of [`MappingsHeld`].
     held: AtomicUsize,
+    /// Values of [`MappingsAllowed`].
+    allowed: AtomicUsize,
     /// Shared by threads that open mappings.
     opening: RwLock<()>,
 }
@@ -24,12 +26,26 @@ pub struct MappingsHeld {
     gate: Arc<Gate>,
 }
 
+/// While such a value lives, memory of peers is mapped although mappings are held off.
+#[derive(Debug)]
+pub struct MappingsAllowed {
+    gate: Arc<Gate>,
+}
+
 impl Gate {
     /// Returns a guard for a mapping that is opened now, or `None` if none may be.
     pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let guard = self.opening.read_recursive();
-        // `hold` counts before it waits for threads inside. So a thread that sees no count is waited for.
-        (self.held.load(Ordering::SeqCst) == 0).then_some(guard)
+        // `hold` and the end of `allow` count before they wait for threads inside. So a thread that may go on by their
+        // counts is waited for.
+        let open = self.held.load(Ordering::SeqCst) == 0 || self.allowed.load(Ordering::SeqCst) != 0;
+        open.then_some(guard)
+    }
+
+    /// Lets mappings be opened although they are held off.
+    pub(crate) fn allow(self: &Arc<Self>) -> MappingsAllowed {
+        self.allowed.fetch_add(1, Ordering::SeqCst);
+        MappingsAllowed { gate: self.clone() }
     }
 
     /// Holds mappings off, after those being opened now.
@@ -46,6 +62,14 @@ impl Drop for MappingsHeld {
     }
 }
 
+impl Drop for MappingsAllowed {
+    /// Waits for the mappings that are being opened.
+    fn drop(&mut self) {
+        self.gate.allowed.fetch_sub(1, Ordering::SeqCst);
+        drop(self.gate.opening.write());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +81,18 @@ mod tests {
         drop(first);
         assert!(gate.enter().is_none());
         drop(second);
+        assert!(gate.enter().is_some());
+    }
+
+    #[test]
+    fn mappings_that_are_held_off_are_allowed_for_a_while() {
+        let gate = Arc::new(Gate::default());
+        let held = gate.hold();
+        let allowed = gate.allow();
+        assert!(gate.enter().is_some());
+        drop(allowed);
+        assert!(gate.enter().is_none());
+        drop(held);
         assert!(gate.enter().is_some());
     }
 

@@ -147,6 +147,10 @@ impl Streams for CudaDriver {
         }
     }
 
+    fn captures_words(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn default_stream(&self) -> &Stream {
         &LEGACY

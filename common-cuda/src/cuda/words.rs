@@ -17,8 +17,10 @@ use crate::driver::{DeviceInfo, Failure};
 use crate::location::DeviceIndex;
 use crate::word_operation::{WaitCondition, WordAccess, WordOperation};
 
-/// Operations of one call. The driver accepts fewer than 256.
-const TOGETHER: usize = 16;
+/// The most operations of one call. The driver accepts fewer than 256.
+const TOGETHER: usize = 255;
+/// Operations that are described without an allocation.
+const FEW: usize = 16;
 
 /// Names the function in errors and in [`check`].
 const FUNCTION: &str = "cuStreamBatchMemOp";
@@ -32,13 +34,21 @@ pub(super) unsafe fn operate(
     stream: CUstream,
     operations: &[WordOperation],
 ) -> Result<(), Failure> {
-    for operations in operations.chunks(TOGETHER) {
-        let mut all = [CUstreamBatchMemOpParams { pad: [0; 6] }; TOGETHER];
+    if operations.is_empty() {
+        return Ok(());
+    }
+    if operations.len() <= FEW {
+        let mut all = [CUstreamBatchMemOpParams { pad: [0; 6] }; FEW];
         for (described, operation) in all.iter_mut().zip(operations) {
             *described = describe(operation);
         }
         // SAFETY: as many operations as described; the rest is the caller's promise.
-        unsafe { driver.cuStreamBatchMemOp(stream, operations.len() as c_uint, all.as_mut_ptr(), 0) }?;
+        return unsafe { driver.cuStreamBatchMemOp(stream, operations.len() as c_uint, all.as_mut_ptr(), 0) };
+    }
+    for operations in operations.chunks(TOGETHER) {
+        let mut all: Vec<CUstreamBatchMemOpParams> = operations.iter().map(describe).collect();
+        // SAFETY: as above.
+        unsafe { driver.cuStreamBatchMemOp(stream, all.len() as c_uint, all.as_mut_ptr(), 0) }?;
     }
     Ok(())
 }

@@ -12,12 +12,14 @@ mod program_stream;
 mod reduce;
 mod scratch;
 mod stream_queries;
+mod stream_words;
 
 pub use buffer::DeviceBuffer;
 pub use order::CopyOrder;
-pub use program_stream::{ProgramStream, StreamWords};
+pub use program_stream::{ProgramStream, StreamStep};
 pub use scratch::Scratch;
 pub use stream_queries::StreamQueries;
+pub use stream_words::{StreamWords, WordsFile};
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +33,7 @@ use crate::error::DeviceError;
 use crate::host_ranges;
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::mapping_counts::MappingCounts;
-use crate::mapping_gate::{Gate, MappingsHeld};
+use crate::mapping_gate::{Gate, MappingsAllowed, MappingsHeld};
 use crate::memory::HostPool;
 use crate::platform::Platform;
 
@@ -190,6 +192,12 @@ impl Devices {
     /// are open are used as before. Blocks for some milliseconds at most.
     pub fn hold_mappings(&self) -> MappingsHeld {
         self.state.mapping_gate.hold()
+    }
+
+    /// Has memory of peers mapped while the value lives, although mappings are held off: a caller that has seen that no
+    /// stream waits may map what it needs. Its end blocks until the mappings are open.
+    pub fn allow_mappings(&self) -> MappingsAllowed {
+        self.state.mapping_gate.allow()
     }
 
     pub(crate) fn mapping_gate(&self) -> &Gate {

@@ -1,20 +1,48 @@
-//! Streams of the program, and words that they exchange with the CPU.
+//! Streams of the program.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Devices;
+use super::stream_words::StreamWords;
 use crate::copies::CopyQueue;
 use crate::driver::{Failure, FailureKind, Stream};
 use crate::error::DeviceError;
 use crate::facts::Vendor;
-use crate::memory::HostWords;
 use crate::word_operation::WordOperation;
 
 /// A stream that the program has made, in a context of the program.
 pub struct ProgramStream {
-    queue: Arc<CopyQueue>,
+    pub(super) queue: Arc<CopyQueue>,
     stream: Stream,
+}
+
+/// A step that is added to a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum StreamStep {
+    /// An operation on a word.
+    Word(WordOperation),
+    /// A copy of `len` bytes between memory that the stream's device accesses.
+    Copy {
+        /// Where to.
+        dst: *mut u8,
+        /// Where from.
+        src: *const u8,
+        /// The length in bytes.
+        len: usize,
+    },
+}
+
+impl StreamStep {
+    fn is_word(&self) -> bool {
+        matches!(self, StreamStep::Word(_))
+    }
+
+    fn word(&self) -> Option<WordOperation> {
+        match self {
+            StreamStep::Word(operation) => Some(*operation),
+            StreamStep::Copy { .. } => None,
+        }
+    }
 }
 
 impl Devices {
@@ -50,9 +78,6 @@ impl Devices {
     }
 }
 
-/// The driver registers whole pages.
-const PAGE: usize = 4096;
-
 /// The call in errors.
 const CALL: &str = "stream_operations";
 
@@ -72,9 +97,7 @@ impl ProgramStream {
     pub unsafe fn operate(&self, operations: &[WordOperation]) -> Result<(), DeviceError> {
         let context = &self.queue.workspace.context;
         let operated = context.enter().and_then(|_scope| {
-            if context.driver.is_capturing(&self.stream)? {
-                return Err(Failure::found(CALL, FailureKind::Capturing));
-            }
+            self.refuse_capture()?;
             // SAFETY: the caller's promise; the stream is of this context.
             unsafe { context.driver.operate(&self.stream, operations) }
         });
@@ -91,18 +114,80 @@ impl ProgramStream {
     pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
         let context = &self.queue.workspace.context;
         let copied = context.enter().and_then(|_scope| {
-            if context.driver.is_capturing(&self.stream)? {
-                return Err(Failure::found(CALL, FailureKind::Capturing));
-            }
+            self.refuse_capture()?;
             // SAFETY: the caller's promise; the stream is of this context.
             unsafe { context.driver.copy(dst, src, len, &self.stream) }
         });
         copied.map_err(|failure| self.error(failure))
     }
 
+    /// Adds steps to the stream, in their order. Adjacent operations on words reach the driver by one call. If the stream
+    /// captures a graph, they become part of it.
+    ///
+    /// # Safety
+    /// As [`operate`](Self::operate) and [`copy`](Self::copy), also at each launch of a graph that contains them.
+    ///
+    /// # Errors
+    /// The stream's context is destroyed, or the driver refused. The stream may have got the first steps.
+    pub unsafe fn enqueue(&self, steps: &[StreamStep]) -> Result<(), DeviceError> {
+        let context = &self.queue.workspace.context;
+        let added = context.enter().and_then(|_scope| {
+            let mut words: Vec<WordOperation> = Vec::new();
+            for run in steps.chunk_by(|one, next| one.is_word() && next.is_word()) {
+                if let [StreamStep::Copy { dst, src, len }] = *run {
+                    // SAFETY: the caller's promise; the stream is of this context.
+                    unsafe { context.driver.copy(dst, src, len, &self.stream) }?;
+                    continue;
+                }
+                words.clear();
+                words.extend(run.iter().filter_map(StreamStep::word));
+                // SAFETY: the caller's promise; the stream is of this context.
+                unsafe { context.driver.operate(&self.stream, &words) }?;
+            }
+            Ok(())
+        });
+        added.map_err(|failure| self.error(failure))
+    }
+
+    /// Checks whether a graph that the stream captures can contain operations on words.
+    pub fn captures_words(&self) -> bool {
+        self.queue.workspace.context.driver.captures_words()
+    }
+
+    /// Checks whether the stream captures a graph.
+    ///
+    /// # Errors
+    /// The stream's context is destroyed, or the driver refused.
+    pub fn is_capturing(&self) -> Result<bool, DeviceError> {
+        let context = &self.queue.workspace.context;
+        let asked = context.enter().and_then(|_scope| context.driver.is_capturing(&self.stream));
+        asked.map_err(|failure| self.error(failure))
+    }
+
+    /// Checks whether the stream has done all of its work. One that captures a graph counts as busy.
+    ///
+    /// # Errors
+    /// The stream's context is destroyed, or the driver refused.
+    pub fn is_idle(&self) -> Result<bool, DeviceError> {
+        let context = &self.queue.workspace.context;
+        let asked = context.enter().and_then(|_scope| {
+            // A query would invalidate the capture.
+            Ok(!context.driver.is_capturing(&self.stream)? && context.driver.is_idle(&self.stream)?)
+        });
+        asked.map_err(|failure| self.error(failure))
+    }
+
+    fn refuse_capture(&self) -> Result<(), Failure> {
+        let context = &self.queue.workspace.context;
+        match context.driver.is_capturing(&self.stream)? {
+            true => Err(Failure::found(CALL, FailureKind::Capturing)),
+            false => Ok(()),
+        }
+    }
+
     /// Checks whether words were allocated for a stream of the same context.
     pub fn shares_context(&self, words: &StreamWords) -> bool {
-        Arc::ptr_eq(&self.queue, &words.queue)
+        words.is_of(&self.queue)
     }
 
     /// Checks whether the stream's context still exists. If not, the stream will do nothing more.
@@ -110,19 +195,12 @@ impl ProgramStream {
         self.queue.workspace.context.alive()
     }
 
-    /// Allocates words of zero that this stream and the CPU exchange.
-    ///
-    /// # Errors
-    /// The driver does not register host memory.
-    pub fn words(&self, count: usize) -> Result<StreamWords, DeviceError> {
-        let context = &self.queue.workspace.context;
-        let len = (count.max(1) * size_of::<AtomicU64>()).next_multiple_of(PAGE);
-        let made = context.enter().and_then(|_scope| HostWords::new(context.driver, len));
-        let words = made.map_err(|failure| self.error(failure))?;
-        Ok(StreamWords { queue: self.queue.clone(), words, count })
+    /// Returns the error of a call that a graph cannot contain.
+    pub fn captures(&self) -> DeviceError {
+        self.error(Failure::found(CALL, FailureKind::Capturing))
     }
 
-    fn error(&self, failure: Failure) -> DeviceError {
+    pub(super) fn error(&self, failure: Failure) -> DeviceError {
         if failure.kind == FailureKind::Capturing {
             return DeviceError {
                 call: CALL,
@@ -131,57 +209,5 @@ impl ProgramStream {
             };
         }
         self.queue.workspace.context.error(failure, format!("stream {:#x}", self.stream.raw()))
-    }
-}
-
-/// Words of 64 bits in host memory that a device accesses, too. Reads and writes by the CPU are atomic.
-pub struct StreamWords {
-    queue: Arc<CopyQueue>,
-    words: HostWords,
-    count: usize,
-}
-
-impl StreamWords {
-    /// Reads a word. What the stream did before it wrote the word is visible after that.
-    ///
-    /// # Panics
-    /// There is no such word.
-    #[inline]
-    pub fn load(&self, index: usize) -> u64 {
-        self.word(index).load(Ordering::Acquire)
-    }
-
-    /// Writes a word, after all that this thread did before.
-    ///
-    /// # Panics
-    /// There is no such word.
-    #[inline]
-    pub fn store(&self, index: usize, value: u64) {
-        self.word(index).store(value, Ordering::Release);
-    }
-
-    /// Returns the address of a word as the device sees it.
-    ///
-    /// # Panics
-    /// There is no such word.
-    pub fn device_address(&self, index: usize) -> u64 {
-        assert!(index < self.count, "word {index} of {}", self.count);
-        self.words.device() + (index * size_of::<AtomicU64>()) as u64
-    }
-
-    fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < self.count, "word {index} of {}", self.count);
-        // SAFETY: within the memory, which is aligned to a page, lives as long as `self` and is accessed atomically.
-        unsafe { AtomicU64::from_ptr(self.words.address::<u64>().add(index)) }
-    }
-}
-
-impl Drop for StreamWords {
-    /// The stream has passed its operations on them, or its context is destroyed.
-    fn drop(&mut self) {
-        let context = &self.queue.workspace.context;
-        if let Ok(_scope) = context.enter() {
-            self.words.destroy(context.driver);
-        }
     }
 }

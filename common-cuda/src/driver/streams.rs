@@ -83,6 +83,11 @@ pub(crate) trait Streams {
         Ok(false)
     }
 
+    /// Checks whether a graph can contain operations on words.
+    fn captures_words(&self) -> bool {
+        false
+    }
+
     /// Returns the legacy default stream of the current context, which waits for all of its blocking streams.
     fn default_stream(&self) -> &Stream;
 

@@ -1,6 +1,7 @@
-//! Anonymous memory that is registered with a driver.
+//! Mapped memory that is registered with a driver.
 
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 
 /// Maps zeroed memory of this size. Release it by `munmap`.
@@ -12,6 +13,21 @@ pub(super) fn map(len: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let address = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+    kept_from_children(address, len)
+}
+
+/// Maps so many bytes of a file, shared with the other processes that map it. Release it by `munmap`. Forked children do
+/// not inherit the mapping.
+pub(super) fn map_file(file: BorrowedFd<'_>, len: usize) -> io::Result<NonNull<u8>> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
+    kept_from_children(address, len)
+}
+
+/// Handles the answer of mmap(2).
+fn kept_from_children(address: *mut libc::c_void, len: usize) -> io::Result<NonNull<u8>> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

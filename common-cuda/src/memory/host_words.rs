@@ -1,6 +1,9 @@
 //! Registered host memory for words that host and device exchange.
 
 use std::ffi::c_void;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 
 use super::anonymous;
 use crate::driver::{Driver, Failure, FailureKind};
@@ -22,8 +25,16 @@ unsafe impl Sync for HostWords {}
 impl HostWords {
     /// Allocates this many bytes, aligned to a page. The context is current.
     pub(crate) fn new(driver: &dyn Driver, len: usize) -> Result<HostWords, Failure> {
-        let memory = anonymous::map(len, libc::MAP_POPULATE);
-        let memory = memory.map_err(|_| Failure::found("mmap", FailureKind::OutOfMemory))?.as_ptr().cast();
+        Self::register(anonymous::map(len, libc::MAP_POPULATE), driver, len)
+    }
+
+    /// Maps so many bytes of a file that other processes map, too. The context is current.
+    pub(crate) fn of_file(driver: &dyn Driver, file: BorrowedFd<'_>, len: usize) -> Result<HostWords, Failure> {
+        Self::register(anonymous::map_file(file, len), driver, len)
+    }
+
+    fn register(mapped: io::Result<NonNull<u8>>, driver: &dyn Driver, len: usize) -> Result<HostWords, Failure> {
+        let memory = mapped.map_err(|_| Failure::found("mmap", FailureKind::OutOfMemory))?.as_ptr().cast();
         let mut words = HostWords { memory, len, device: 0 };
         // SAFETY: mapped until `drop`, which is after `destroy` or after the context's end.
         unsafe { driver.register_host(memory.cast(), len) }?;
