@@ -134,7 +134,7 @@ pub use raw::RawRequest;
 pub use registration::{RawMemory, Register, RegisteredMemory, Registration, ScopedRegistration};
 pub use scope::{CollectiveRequest, Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
-pub use stream::{Lent, StreamRef, StreamRequest, StreamScope, StreamWord};
+pub use stream::{Lent, PreparedMessage, StreamCall, StreamRef, StreamRequest, StreamScope, StreamWord};
 pub use word::{Atomic, Word};
 pub use world::{World, WorldOptions};
 
@@ -161,7 +161,7 @@ pub use cableway_common_cuda::{
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{
     ActiveCounts, Error as EngineError, Explained as Protocol, Form, HEADER_LIMIT as AM_HEADER_LIMIT, HostTimes,
-    INLINE_LIMIT as AM_INLINE_LIMIT, Place, Refusal, RemoteKey, Side, Signal, SignalUpdate, host_times,
+    INLINE_LIMIT as AM_INLINE_LIMIT, Place, PreparedPath, Refusal, RemoteKey, Side, Signal, SignalUpdate, host_times,
 };
 pub use cableway_transports::check as check_transports;
 pub use half::f16;

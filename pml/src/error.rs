@@ -269,6 +269,22 @@ pub enum Error {
         "messages in the order of a stream need two hardware queues: set CUDA_DEVICE_MAX_CONNECTIONS to 2 or more, or unset it"
     )]
     OneConnection,
+    /// The peer has dropped its side of a prepared operation.
+    #[error("rank {peer} has dropped its side of a prepared operation: both sides must post it equally often")]
+    PreparedEnded {
+        /// The peer's rank in the communicator.
+        peer: i32,
+    },
+    /// A stream that captures a graph cannot take a prepared operation that a thread moves.
+    #[error(
+        "a graph cannot contain a prepared operation with rank {peer} that the streams alone cannot move: {reason}"
+    )]
+    NotCapturable {
+        /// The peer's rank in the communicator.
+        peer: i32,
+        /// Why the streams cannot move it.
+        reason: &'static str,
+    },
     /// The thread of messages on streams cannot be created.
     #[error("the thread of messages on streams cannot be created: {reason}")]
     NoThread {

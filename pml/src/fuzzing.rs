@@ -48,6 +48,11 @@ pub fn one_sided(bytes: &[u8]) {
     crate::rma::recode(bytes);
 }
 
+/// Parses the messages of prepared operations on streams, and writes them again.
+pub fn prepared(bytes: &[u8]) {
+    crate::stream::recode(bytes);
+}
+
 /// Parses what a peer asks of a window, answers or notes, and writes it again.
 pub fn window(bytes: &[u8]) {
     crate::osc::recode(bytes);

@@ -47,13 +47,20 @@ impl<'scope> Lent<'scope> {
 
     /// Checks that a call may use the buffer after the stream's earlier calls.
     pub(super) fn check(&self, kind: Use) -> Result<(), Error> {
-        if kind == Use::Write && !self.writable {
-            return Err(bad("was lent for sending only: lend it by StreamScope::lend to receive into it"));
+        self.check_kind(kind)?;
+        self.uses.check(kind)
+    }
+
+    /// Checks that the buffer was lent for this.
+    pub(super) fn check_kind(&self, kind: Use) -> Result<(), Error> {
+        match kind == Use::Write && !self.writable {
+            true => Err(bad("was lent for sending only: lend it by StreamScope::lend to receive into it")),
+            false => Ok(()),
         }
-        match (kind, self.uses.0.get()) {
-            (_, 0) | (Use::Read, 1..) => Ok(()),
-            _ => Err(bad("is in use by a message that the stream has not waited for: wait for its request first")),
-        }
+    }
+
+    pub(super) fn uses(&self) -> Uses {
+        self.uses.clone()
     }
 
     /// Notes a message that uses the buffer until [`Uses::end`].
@@ -64,6 +71,14 @@ impl<'scope> Lent<'scope> {
 }
 
 impl Uses {
+    /// Checks that no message under way conflicts.
+    pub(super) fn check(&self, kind: Use) -> Result<(), Error> {
+        match (kind, self.0.get()) {
+            (_, 0) | (Use::Read, 1..) => Ok(()),
+            _ => Err(bad("is in use by a message that the stream has not waited for: wait for its request first")),
+        }
+    }
+
     /// Notes that one of the messages is over for all later calls of the stream.
     pub(super) fn end(&self) {
         self.0.set((self.0.get() - 1).max(0));

@@ -1,6 +1,8 @@
 //! Messages in the order of a stream of the program.
 
+mod calls;
 mod lent;
+mod prepared;
 mod scope;
 
 use std::sync::Arc;
@@ -11,7 +13,9 @@ use cableway_pml::{Stream, Streams};
 use crate::world::{Inner, World};
 use crate::{Error, ErrorKind};
 
+pub use calls::StreamCall;
 pub use lent::Lent;
+pub use prepared::PreparedMessage;
 pub use scope::{StreamRequest, StreamScope};
 
 /// A stream that the program has made, on which messages are sent and received in a [`StreamScope`]. Made by
@@ -113,18 +117,24 @@ impl StreamRef {
     /// # Safety
     /// As [`write_value`](Self::write_value).
     unsafe fn operate(&self, word: StreamWord, value: u64, access: WordAccess) -> Result<(), Error> {
-        let (address, wide) = match word {
-            StreamWord::Bits32(address) => (address, false),
-            StreamWord::Bits64(address) => (address, true),
-        };
-        let size = if wide { 8 } else { 4 };
-        if !address.is_multiple_of(size) {
-            let reason = format!("the word at {address:#x} is misaligned: its address must be a multiple of {size}");
-            return Err(ErrorKind::BadBuffer(reason).into());
-        }
+        let operation = word_operation(word, value, access)?;
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.stream.operate(&[WordOperation { address, value, wide, access }]) }?)
+        Ok(unsafe { self.stream.operate(&[operation]) }?)
     }
+}
+
+/// Describes an operation on a word, if it is aligned.
+fn word_operation(word: StreamWord, value: u64, access: WordAccess) -> Result<WordOperation, Error> {
+    let (address, wide) = match word {
+        StreamWord::Bits32(address) => (address, false),
+        StreamWord::Bits64(address) => (address, true),
+    };
+    let size = if wide { 8 } else { 4 };
+    if !address.is_multiple_of(size) {
+        let reason = format!("the word at {address:#x} is misaligned: its address must be a multiple of {size}");
+        return Err(ErrorKind::BadBuffer(reason).into());
+    }
+    Ok(WordOperation { address, value, wide, access })
 }
 
 impl std::fmt::Debug for StreamRef {

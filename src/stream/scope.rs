@@ -1,12 +1,12 @@
 //! Scopes in which a stream uses buffers.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Instant;
 
 use cableway_base::Rank;
-use cableway_pml::{StreamBatch, StreamMessage};
+use cableway_pml::{Prepared, Stream, StreamBatch, StreamMessage};
 
 use super::StreamRef;
 use super::lent::{Lent, Use, Uses};
@@ -35,14 +35,18 @@ pub struct StreamScope<'scope, 'env: 'scope> {
 struct Pending<'env> {
     stream: &'env StreamRef,
     messages: RefCell<Vec<Kept>>,
+    /// Ended at the end, with their communicators. A value that the program has leaked must not keep them going.
+    prepared: RefCell<Vec<(Rc<Prepared>, Communicator)>>,
+    /// The mark that a panic waits for.
+    panic_mark: OnceCell<Option<u64>>,
 }
 
 /// A message that may not be over.
-struct Kept {
-    message: Rc<StreamMessage>,
-    operation: Operation,
+pub(super) struct Kept {
+    pub(super) message: Rc<StreamMessage>,
+    pub(super) operation: Operation,
     /// Keeps the communicator in the engine.
-    _communicator: Communicator,
+    pub(super) _communicator: Communicator,
 }
 
 /// A nonblocking message on a stream. The end of the scope waits for it, also if it is dropped or leaked.
@@ -98,7 +102,12 @@ impl StreamRef {
     /// ```
     pub fn scope<'env, R>(&'env self, work: impl for<'scope> FnOnce(&'scope StreamScope<'scope, 'env>) -> R) -> R {
         // Its drop waits even if `work` panics, before buffers from outside can be freed.
-        let pending = Pending { stream: self, messages: RefCell::default() };
+        let pending = Pending {
+            stream: self,
+            messages: RefCell::default(),
+            prepared: RefCell::default(),
+            panic_mark: OnceCell::new(),
+        };
         let scope = StreamScope { pending, scope: PhantomData, env: PhantomData };
         work(&scope)
     }
@@ -194,6 +203,14 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         Ok(())
     }
 
+    pub(super) fn stream(&self) -> &Stream {
+        &self.pending.stream.stream
+    }
+
+    pub(super) fn keep_prepared(&self, prepared: Rc<Prepared>, on: &Communicator) {
+        self.pending.prepared.borrow_mut().push((prepared, on.clone()));
+    }
+
     /// Adds one message to the stream, and keeps it.
     fn start(
         &'scope self,
@@ -206,16 +223,20 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         let mut batch = self.pending.stream.stream.batch()?;
         let message = add(&mut batch).and_then(|message| batch.post().map(|()| message));
         let message = Rc::new(message.map_err(|error| operation.failed(error))?);
+        self.keep_message(Kept { message: message.clone(), operation, _communicator: on.clone() });
+        Ok(message)
+    }
+
+    pub(super) fn keep_message(&self, kept: Kept) {
         let mut messages = self.pending.messages.borrow_mut();
         if messages.len() >= LOOK_AT && messages.len().is_power_of_two() {
             // Errors of those that are over stay with the stream.
             messages.retain(|kept| !kept.message.is_over());
         }
-        messages.push(Kept { message: message.clone(), operation, _communicator: on.clone() });
-        Ok(message)
+        messages.push(kept);
     }
 
-    fn add_send(
+    pub(super) fn add_send(
         &self,
         batch: &mut StreamBatch<'_>,
         on: &Communicator,
@@ -233,7 +254,7 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         Ok(message)
     }
 
-    fn add_receive(
+    pub(super) fn add_receive(
         &self,
         batch: &mut StreamBatch<'_>,
         on: &Communicator,
@@ -265,6 +286,24 @@ impl Pending<'_> {
             }
             std::thread::yield_now();
         }
+        // Prepared operations that the peer never posts.
+        while !self.has_passed_prepared() {
+            if Instant::now() > end {
+                log::error!("aborting: a thread panicked while a stream uses its memory");
+                std::process::abort();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Returns whether the stream needs no buffer of a prepared operation any more.
+    fn has_passed_prepared(&self) -> bool {
+        if self.prepared.borrow().is_empty() {
+            return true;
+        }
+        let stream = &self.stream.stream;
+        let mark = *self.panic_mark.get_or_init(|| stream.mark().ok());
+        mark.is_none_or(|mark| stream.has_passed(mark))
     }
 }
 
@@ -277,6 +316,7 @@ impl Drop for Pending<'_> {
         if let Err(error) = passed {
             log::debug!("the end of a stream's scope: {error}");
         }
+        self.prepared.borrow_mut().drain(..).for_each(|(prepared, _communicator)| prepared.end());
         for Kept { message, operation, .. } in self.messages.borrow_mut().drain(..) {
             if let Err(error) = message.wait_over() {
                 log::debug!("{operation} on a stream was not waited for: {error}");

@@ -7,6 +7,8 @@ readonly WITHOUT_DEVICE='not (package(cableway-btl-openib) and kind(test) and no
 tests() {
     # Random collectives, of which the usual run performs few.
     ! all || export CABLEWAY_TEST_COLLECTIVES=100000
+    # Launches of a graph.
+    ! all || export CABLEWAY_TEST_GRAPHS=10000
     run_tests "not package(cableway-ompi) and not package(cableway-coll-mpich) and $WITHOUT_DEVICE"
 }
 

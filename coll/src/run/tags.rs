@@ -8,7 +8,8 @@
 /// The bits of a message's number. Messages of one operation between the same two ranks with equal bits keep their
 /// order, because so many messages are never under way.
 const MESSAGE_BITS: u32 = 16;
-/// The numbers of operations. Below -2^30, the first and the last 2^16 tags stay free, for notices and Open MPI, and those
+/// The numbers of operations. Below -2^30, the first and the last 2^16 tags stay free, for notices, prepared
+/// operations of streams and Open MPI, and those
 /// before the last are for neighbours.
 const OPERATIONS: u32 = (1 << 14) - 3;
 

@@ -16,17 +16,24 @@
 //! A message that fails is over, so the stream that waits for it goes on. The error is told by the message, and by the
 //! next call on the stream if no one has asked the message by then.
 
+mod batch;
 mod handle;
 mod message;
 mod operation;
+mod persistent;
+mod prepared;
 mod proxy;
 mod queue;
 mod shared;
 mod state;
 mod streams;
 
-pub use handle::{Stream, StreamBatch};
+pub use batch::StreamBatch;
+pub use handle::Stream;
 pub use message::StreamMessage;
 pub use operation::StreamJob;
+pub use persistent::Prepared;
+pub use prepared::pair::PreparedPath;
+pub(crate) use prepared::wire::recode;
 pub use proxy::is_stream_thread;
 pub use streams::Streams;

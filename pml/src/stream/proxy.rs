@@ -39,6 +39,7 @@ impl Drop for Ending<'_> {
             control.streams.clone()
         };
         streams.iter().for_each(|state| state.give_up(&Error::StreamsEnded));
+        self.0.exchange.give_up(&Error::StreamsEnded);
         self.0.done.notify_all();
         // A stream that has not passed its last call may still write to its words.
         streams.into_iter().filter(|state| !state.is_idle()).for_each(std::mem::forget);
@@ -66,6 +67,7 @@ pub(super) fn run(shared: &Shared) {
             let _control = shared.control.lock();
             shared.done.notify_all();
         }
+        let interval = shared.exchange.interval();
         let busy = !active.0.is_empty() || streams.iter().any(|state| !state.is_idle());
         let mut control = shared.control.lock();
         if control.stop {
@@ -73,8 +75,13 @@ pub(super) fn run(shared: &Shared) {
         }
         if !busy && control.calls == calls {
             control.asleep = true;
-            while control.calls == calls && !control.stop {
-                shared.wake.wait(&mut control);
+            let mut over = false;
+            while control.calls == calls && !control.stop && !over {
+                match interval {
+                    None => shared.wake.wait(&mut control),
+                    // Nobody calls if a peer dies while streams alone move data.
+                    Some(interval) => over = shared.wake.wait_for(&mut control, interval).timed_out(),
+                }
             }
             control.asleep = false;
             (idle, rounds) = (0, 0);
@@ -99,6 +106,7 @@ fn turn(shared: &Shared, streams: &[Arc<StreamState>], active: &mut Vec<Running>
         moved |= state.start_due(engine, active);
     }
     moved |= engine.progress() != 0;
+    moved |= shared.exchange.look(engine);
     let before = active.len();
     active.retain(|running| {
         let over = running.message.look();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cableway_common_cuda::{ProgramStream, StreamWords};
 use parking_lot::{Condvar, Mutex};
 
+use super::prepared::exchange::Exchange;
 use super::state::StreamState;
 use crate::error::Error;
 use crate::tag::Engine;
@@ -21,6 +22,7 @@ pub(super) struct Shared {
     /// Rounds of the thread, for tests that show that it sleeps.
     pub(super) rounds: AtomicU64,
     pub(super) ended: AtomicBool,
+    pub(super) exchange: Exchange,
 }
 
 /// The list of streams, and how the thread is woken.
@@ -44,7 +46,13 @@ impl Shared {
             done: Condvar::new(),
             rounds: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            exchange: Exchange::new(engine),
         })
+    }
+
+    /// Returns the streams that are described or have something left to do.
+    pub(super) fn streams(&self) -> Vec<Arc<StreamState>> {
+        self.control.lock().streams.clone()
     }
 
     /// Tells the thread that a call was added.

@@ -1,6 +1,7 @@
 //! One stream, as its callers and the thread share it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
@@ -30,6 +31,10 @@ pub(super) struct StreamState {
     pub(super) queue: Mutex<Queue<Arc<Message>>>,
     /// Messages that failed, and whose errors a later call on the stream may have to tell.
     failed: Mutex<Vec<Arc<Message>>>,
+    /// Errors of prepared operations that no call has told.
+    errors: Mutex<Vec<Error>>,
+    /// Values that describe the stream. Changed with `last` locked. Without any, the program may have destroyed it.
+    handles: AtomicUsize,
     /// The driver would wait for the stream before it maps memory.
     _held: MappingsHeld,
 }
@@ -51,6 +56,8 @@ impl StreamState {
             last: Mutex::new(number),
             queue: Mutex::new(Queue::new(number)),
             failed: Mutex::default(),
+            errors: Mutex::default(),
+            handles: AtomicUsize::new(0),
             _held: held,
         }
     }
@@ -74,6 +81,31 @@ impl StreamState {
         self.words.load(REACHED) >= number || !self.program.exists()
     }
 
+    /// Notes a value that describes the stream.
+    pub(super) fn described(&self) {
+        let _last = self.last.lock();
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes the end of a value that describes the stream.
+    pub(super) fn described_no_more(&self) {
+        let _last = self.last.lock();
+        self.handles.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether the stream has nothing to do. The caller has locked `last`.
+    pub(super) fn is_quiet(&self) -> bool {
+        let exists = self.handles.load(Ordering::Relaxed) != 0 && self.program.exists();
+        // A query may fail because the context was destroyed just now.
+        let idle = !exists || self.program.is_idle().unwrap_or(false);
+        idle && (!self.program.exists() || self.is_idle())
+    }
+
+    /// Keeps an error of a prepared operation.
+    pub(super) fn note_error(&self, error: Error) {
+        self.errors.lock().push(error);
+    }
+
     /// Keeps a message that failed.
     pub(super) fn note_failed(&self, message: &Arc<Message>) {
         self.failed.lock().push(message.clone());
@@ -81,6 +113,9 @@ impl StreamState {
 
     /// Returns an error of an earlier message that no one has told.
     pub(super) fn untold(&self) -> Option<Error> {
+        if let Some(error) = self.errors.lock().pop() {
+            return Some(error);
+        }
         let mut failed = self.failed.lock();
         while let Some(message) = failed.pop() {
             if let Some(Err(error)) = message.result()

@@ -46,6 +46,8 @@ pub(crate) enum Malformed {
     TooManyEarly(usize),
     #[error("one-sided operation: {0}")]
     OneSided(&'static str),
+    #[error("prepared operation: {0}")]
+    Prepared(&'static str),
     #[error("active message of {len} bytes: {reason}")]
     ActiveMessage { len: u64, reason: &'static str },
 }

@@ -1,9 +1,12 @@
 //! Messages in the order of a stream.
 
 mod ends;
+mod graphs;
 mod order;
 mod pingpong;
+mod prepared;
 mod random;
+mod together;
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -32,7 +35,23 @@ pub(crate) const TESTS: &[Test] = &[
     ("streams::streams_wait_for_each_other_through_messages", || everywhere(2, &[], &[], "streams_each_other")),
     ("streams::errors_release_the_stream_and_are_told", || everywhere(2, &[], &[], "streams_errors")),
     ("streams::the_thread_sleeps_while_no_stream_has_work", || everywhere(2, &[], &[], "streams_idle")),
-    ("streams::a_rank_that_dies_releases_every_stream", dies),
+    ("streams::a_rank_that_dies_releases_every_stream", || dies("streams_dies")),
+    ("streams::prepared_operations_go_there_and_back", || {
+        everywhere(2, &[], &[], "streams_prepared");
+        everywhere(2, &["device_protocols=copy"], &[("STREAMS_BY_THREAD", "1")], "streams_prepared");
+    }),
+    ("streams::prepared_operations_match_by_tag", || {
+        for seed in ["1", "2"] {
+            everywhere(2, &[], &[("SIM_CUDA_SEED", seed)], "streams_prepared_many");
+        }
+        everywhere(2, &["device_protocols=copy"], &[("STREAMS_BY_THREAD", "1")], "streams_prepared_many");
+    }),
+    ("streams::prepared_operations_that_end_release_the_stream", || {
+        everywhere(2, &[], &[], "streams_prepared_refusals");
+    }),
+    ("streams::a_rank_that_dies_releases_prepared_operations", || dies("streams_prepared_dies")),
+    ("streams::calls_reach_the_stream_together", || everywhere(2, &[], &[], "streams_together")),
+    ("streams::graphs_are_replayed_against_a_peers", graphs),
     ("streams::a_destroyed_context_releases_the_program", destroyed),
 ];
 
@@ -44,6 +63,12 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_errors", ends::errors),
     ("streams_idle", ends::idle),
     ("streams_dies", ends::dies),
+    ("streams_prepared", prepared::there_and_back),
+    ("streams_prepared_many", prepared::many),
+    ("streams_prepared_refusals", prepared::refusals),
+    ("streams_together", together::together),
+    ("streams_graphs", graphs::replayed),
+    ("streams_prepared_dies", prepared::dies),
     ("streams_destroyed", ends::destroyed),
 ];
 
@@ -75,13 +100,23 @@ fn one_queue() {
     );
 }
 
-fn dies() {
+fn dies(role: &str) {
     let driver = Driver::find().folder.to_string_lossy().into_owned();
     for btl in &transports() {
         let mut options = over(btl);
         options.extend([libdir_option().to_owned(), driver.clone(), "--keep-going".to_owned()]);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        survived_all(btl, finish(&mut role_job(3, &options, "streams_dies")));
+        survived_all(btl, finish(&mut role_job(3, &options, role)));
+    }
+}
+
+fn graphs() {
+    if sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd {
+        return crate::support::skip("graphs of AMD's library contain no operations on words");
+    }
+    let launches = std::env::var("CABLEWAY_TEST_GRAPHS").unwrap_or_else(|_| "300".to_owned());
+    for seed in ["1", "2"] {
+        everywhere(2, &[], &[("SIM_CUDA_SEED", seed), ("STREAMS_LAUNCHES", &launches)], "streams_graphs");
     }
 }
 
@@ -151,6 +186,10 @@ impl Gate {
         StreamWord::Bits64(self.0 as u64)
     }
 
+    fn address(&self) -> u64 {
+        self.0 as u64
+    }
+
     fn open(&self, value: u64) {
         // SAFETY: an aligned word of memory that is never freed.
         unsafe { std::sync::atomic::AtomicU64::from_ptr(self.0) }.store(value, std::sync::atomic::Ordering::Release);
@@ -202,6 +241,12 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 16) % limit
+    }
+
+    fn shuffle<T>(&mut self, list: &mut [T]) {
+        for at in (1..list.len()).rev() {
+            list.swap(at, self.below(at as u64 + 1) as usize);
+        }
     }
 
     /// Lets the calling thread fall behind, or not.

@@ -1,0 +1,250 @@
+//! Calls on a stream that reach it together.
+
+use std::sync::Arc;
+
+use cableway_common_cuda::{StreamStep, WaitCondition, WordOperation};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+use super::message::StreamMessage;
+use super::operation::{Described, Message, StreamJob, Way};
+use super::prepared::pair::{Agreed, Pair};
+use super::shared::Shared;
+use super::state::StreamState;
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::status::PROC_NULL;
+use crate::tag::Communicator;
+
+/// Calls that reach the stream together, in their order: the driver is called once for all of them. Made by
+/// [`Stream::batch`](super::Stream::batch).
+pub struct StreamBatch<'s> {
+    shared: &'s Arc<Shared>,
+    state: &'s Arc<StreamState>,
+    /// The number of the last call. Locked, so that no other call comes between.
+    last: MutexGuard<'s, u64>,
+    /// The number before the first call.
+    before: u64,
+    /// The mark before the first call.
+    mark: u64,
+    steps: SmallVec<[StreamStep; 4]>,
+    /// Prepared operations among the calls.
+    prepared: SmallVec<[Arc<Pair>; 1]>,
+    /// Why no graph can contain the calls.
+    uncapturable: Option<Uncapturable>,
+}
+
+/// Why calls cannot be captured into a graph.
+enum Uncapturable {
+    /// The thread takes part in them, or they hold numbers.
+    Numbered,
+    /// A prepared operation that a thread moves.
+    Thread { peer: i32, reason: &'static str },
+}
+
+impl<'s> StreamBatch<'s> {
+    /// Begins calls. Holds the stream's lock.
+    pub(super) fn new(shared: &'s Arc<Shared>, state: &'s Arc<StreamState>) -> Self {
+        let last = state.last.lock();
+        let (before, mark) = (*last, state.queue.lock().last_mark());
+        let (steps, prepared) = (SmallVec::new(), SmallVec::new());
+        StreamBatch { shared, state, last, before, mark, steps, prepared, uncapturable: None }
+    }
+
+    /// As [`Stream::isend`](super::Stream::isend).
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// A bad rank or tag. The other calls of the batch are not affected.
+    pub unsafe fn isend(
+        &mut self,
+        to: &Arc<Communicator>,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+    ) -> Result<StreamMessage, Error> {
+        if dest != PROC_NULL {
+            to.destination(dest, tag)?;
+        }
+        let (communicator, buffer) = (to.clone(), buffer.to_owned());
+        self.start(Described { communicator, way: Way::Send, peer: dest, tag, buffer })
+    }
+
+    /// As [`Stream::irecv`](super::Stream::irecv).
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend).
+    pub unsafe fn irecv(
+        &mut self,
+        on: &Arc<Communicator>,
+        source: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+    ) -> Result<StreamMessage, Error> {
+        if source != PROC_NULL {
+            on.pattern(source, tag)?;
+        }
+        let (communicator, buffer) = (on.clone(), buffer.to_owned());
+        self.start(Described { communicator, way: Way::Receive, peer: source, tag, buffer })
+    }
+
+    /// Starts a job when the stream gets there. What it returns stands for it as for a message.
+    ///
+    /// # Safety
+    /// The memory that the job uses stays valid, and untouched other than by earlier work of the stream, until it is over.
+    pub unsafe fn run(&mut self, job: Box<dyn StreamJob>) -> StreamMessage {
+        self.start_message(Message::job(job))
+    }
+
+    /// Makes the stream wait until all of the messages are over.
+    pub fn wait(&mut self, messages: &[&StreamMessage]) {
+        let open: Vec<Arc<Message>> =
+            messages.iter().map(|message| message.inner().clone()).filter(|message| !message.is_over()).collect();
+        // What a message has written is visible to the stream's later work, as to any work that is added now.
+        if open.is_empty() {
+            return;
+        }
+        let number = self.next();
+        self.state.queue.lock().wait_at(number, open);
+        let address = self.state.released_address();
+        self.push(WordOperation::wait(address, number, WaitCondition::GreaterOrEqual));
+    }
+
+    /// As [`Stream::operate`](super::Stream::operate).
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn operate(&mut self, operations: &[WordOperation]) {
+        operations.iter().for_each(|operation| self.push(*operation));
+    }
+
+    /// Adds the calls to the stream.
+    ///
+    /// # Errors
+    /// The driver refused. Messages of the batch are over, with this error.
+    pub fn post(mut self) -> Result<(), Error> {
+        let steps = std::mem::take(&mut self.steps);
+        if steps.is_empty() {
+            return Ok(());
+        }
+        // The thread may look before the stream writes, which does no harm.
+        let posted = self.refuse_capture().and_then(|captured| {
+            // SAFETY: the words of the state, and what prepared operations use, live as long as the stream uses them; others
+            // are the promise of `operate`'s caller.
+            let enqueued = unsafe { self.state.program.enqueue(&steps) }.map_err(Error::Stream);
+            // The stream may have got a part of a prepared operation, whose words tell nothing then.
+            enqueued.inspect_err(|error| self.prepared.iter().for_each(|pair| pair.fail(error))).map(|()| captured)
+        });
+        match posted {
+            Ok(captured) => self.prepared.iter().for_each(|pair| pair.note_post(captured)),
+            Err(ref error) => self.withdraw(error),
+        }
+        // Prepared operations need no thread.
+        if self.uncapturable.is_some() {
+            self.shared.called();
+        }
+        posted.map(drop)
+    }
+
+    /// Appends a post of a prepared operation that both sides have agreed on.
+    ///
+    /// # Errors
+    /// They have not, or it is of another stream, or it has failed.
+    pub(super) fn post_pair(&mut self, pair: &Arc<Pair>) -> Result<(), Error> {
+        if !Arc::ptr_eq(pair.state(), self.state) {
+            return Err(Error::BadRequest { reason: "it was prepared on another stream" });
+        }
+        pair.check()?;
+        match pair.agreed() {
+            None => return Err(Error::BadRequest { reason: "the peer has not agreed: call `agree` before" }),
+            Some(Err(error)) => return Err(error.clone()),
+            Some(Ok(Agreed::Nobody)) => return Ok(()),
+            Some(Ok(Agreed::Direct(direct))) => pair.append_steps(direct, &mut self.steps),
+            Some(Ok(Agreed::Thread { obstacle, tag })) => {
+                let described = pair.describe(*tag);
+                let message = self.start(described)?;
+                self.wait(&[&message]);
+                self.uncapturable = Some(Uncapturable::Thread { peer: pair.peer(), reason: obstacle.reason() });
+            }
+        }
+        self.prepared.push(pair.clone());
+        Ok(())
+    }
+
+    /// Fails if the stream captures a graph that cannot contain the calls. Returns whether it captures one.
+    fn refuse_capture(&self) -> Result<bool, Error> {
+        let captures = self.state.program.is_capturing().map_err(Error::Stream)?;
+        match self.uncapturable {
+            Some(Uncapturable::Thread { peer, reason }) if captures => Err(Error::NotCapturable { peer, reason }),
+            Some(Uncapturable::Numbered) if captures => Err(Error::Stream(self.state.program.captures())),
+            None if captures && !self.state.program.captures_words() => {
+                Err(Error::Stream(self.state.program.captures()))
+            }
+            _ => Ok(captures),
+        }
+    }
+
+    fn start(&mut self, described: Described) -> Result<StreamMessage, Error> {
+        let buffer = described.buffer.borrow();
+        buffer.packed_len()?;
+        // The driver is asked for a new allocation now, and not while the stream waits.
+        buffer.classify(self.shared.engine.devices());
+        Ok(self.start_message(Message::new(described)))
+    }
+
+    fn start_message(&mut self, message: Arc<Message>) -> StreamMessage {
+        let number = self.next();
+        self.state.queue.lock().start_at(number, message.clone());
+        self.write(number);
+        StreamMessage::new(self.shared.clone(), message)
+    }
+
+    /// Appends a mark, and returns its number.
+    pub(super) fn mark(&mut self) -> u64 {
+        let number = self.next();
+        self.state.queue.lock().mark(number);
+        self.write(number);
+        number
+    }
+
+    /// Returns the number of the next call.
+    fn next(&mut self) -> u64 {
+        *self.last += 1;
+        *self.last
+    }
+
+    /// Makes the stream write a number. It stands for those before it.
+    fn write(&mut self, number: u64) {
+        let address = self.state.reached_address();
+        match self.steps.last_mut() {
+            Some(StreamStep::Word(last)) if last.address == address => last.value = number,
+            _ => self.push(WordOperation::write(address, number)),
+        }
+    }
+
+    fn push(&mut self, operation: WordOperation) {
+        self.uncapturable.get_or_insert(Uncapturable::Numbered);
+        self.steps.push(StreamStep::Word(operation));
+    }
+
+    /// Ends the batch's messages. If the driver took a part of the calls, the stream passes it.
+    fn withdraw(&mut self, error: &Error) {
+        let withdrawn = self.state.queue.lock().withdraw(self.before, self.mark);
+        withdrawn.iter().for_each(|message| message.end(Err(error.clone())));
+    }
+}
+
+impl Drop for StreamBatch<'_> {
+    /// Ends the messages of a batch that was not posted.
+    fn drop(&mut self) {
+        if !self.steps.is_empty() {
+            self.withdraw(&Error::BadRequest { reason: "its batch was dropped" });
+            self.shared.called();
+        }
+    }
+}
