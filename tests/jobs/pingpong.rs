@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("pingpong::csv_and_plot_are_written", csv_and_plot),
     ("pingpong::data_is_checked_over_every_transport", checked_over_every_transport),
     ("pingpong::puts_gets_and_active_messages_are_checked", puts_gets_and_active_messages),
+    ("pingpong::windows_of_threads_are_timed", rates_of_threads),
     ("pingpong::it_runs_under_mpirun", within_jobs_of_others),
     ("pingpong::wrong_jobs_are_refused", wrong_jobs_are_refused),
     ("pingpong::irregular_blocks_are_copied_between_devices", irregular_blocks_between_devices),
@@ -152,12 +153,37 @@ fn puts_gets_and_active_messages() {
         }
     }
     for (arguments, text) in [
-        (["--test", "put", "--btl", "self"], "the tests put, get and am need two processes"),
-        (["--test", "am", "--datatype", "vector:2:3:2"], "move one run of bytes: leave --datatype out"),
+        (&["--test", "put", "--btl", "self"][..], "the test put needs two processes"),
+        (&["--test", "am", "--datatype", "vector:2:3:2"], "moves one run of bytes: leave --datatype out"),
+        (&["--test", "get-rate", "--check"], "the test get-rate checks no data"),
+        (&["--test", "latency", "--threads", "2"], "the test latency has one thread: leave --threads out"),
     ] {
-        let refused = pingpong(&arguments);
+        let refused = pingpong(arguments);
         assert_eq!(refused.code(), 2);
         assert!(refused.stderr.contains(text), "{refused:?}");
+    }
+}
+
+/// Windows of one thread and of several, between all pairs of memories; and registrations.
+fn rates_of_threads() {
+    let driver = Driver::find();
+    for (btl, test) in transports().iter().flat_map(|btl| ["put-rate", "get-rate", "am-rate"].map(|test| (btl, test))) {
+        for (threads, [src, dst]) in
+            [("1", ["host", "host"]), ("4", ["host", "host"]), ("3", ["device", "device"]), ("2", ["host", "device"])]
+        {
+            let mut arguments = vec!["--btl", btl, "--test", test, "--src", src, "--dst", dst, "--threads", threads];
+            arguments.extend(["--sizes", "0,8,100K", "--window", "10", "--iterations", "3"]);
+            let finished = device_pingpong(&driver, &arguments).assert_success();
+            assert_eq!(sizes(&finished.stdout), [0, 8, 100 << 10], "{arguments:?}: {finished:?}");
+            let named = format!("{threads} threads");
+            assert_eq!(finished.stdout.contains(&named), threads != "1", "{finished:?}");
+            assert!(rows(&finished.stdout).iter().all(|&(_, value)| value > 0.0), "{finished:?}");
+        }
+    }
+    for kind in ["host", "device"] {
+        let arguments = ["--test", "register", "--src", kind, "--dst", kind, "--sizes", "8,1M", "--iterations", "20"];
+        let finished = device_pingpong(&driver, &arguments).assert_success();
+        assert!(finished.stdout.contains("Time (us)") && sizes(&finished.stdout).len() == 2, "{finished:?}");
     }
 }
 

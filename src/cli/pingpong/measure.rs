@@ -10,6 +10,7 @@ use super::memory::{Fault, Memory};
 use super::plan::{Plan, Test};
 use super::remote::Remote;
 use super::shape::Shape;
+use super::windows::Landings;
 use crate::cli::Failure;
 
 const DATA: i32 = 1;
@@ -42,6 +43,10 @@ enum Way<'a> {
     Put(Remote<'a>),
     Get(Remote<'a>),
     Active(Active<'a>),
+    Puts(Remote<'a>),
+    Gets(Remote<'a>),
+    Posts(Landings<'a>),
+    Register(&'a World),
 }
 
 impl<'a> Bench<'a> {
@@ -57,7 +62,7 @@ impl<'a> Bench<'a> {
         let memory = |bytes| Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), bytes);
         let (out, bytes) = (memory(plan.buffer_bytes())?, plan.buffer_bytes());
         // Active messages land in memory that their handler owns.
-        let inbox = memory(if plan.test == Test::Am { 0 } else { bytes })?;
+        let inbox = memory(if matches!(plan.test, Test::Am | Test::AmRate | Test::Register) { 0 } else { bytes })?;
         let way = match plan.test {
             // SAFETY: the memory is dropped after this. This rank accesses it only when it was told that the peer's access
             // has ended, and until it lets the peer begin the next one.
@@ -65,7 +70,13 @@ impl<'a> Bench<'a> {
             // SAFETY: as above.
             Test::Get => Way::Get(unsafe { Remote::new(world, &out)? }),
             Test::Am => Way::Active(Active::new(world, memory(bytes)?)?),
-            _ => Way::Messages,
+            // SAFETY: as above; no rank reads what the puts and gets write.
+            Test::PutRate => Way::Puts(unsafe { Remote::new(world, &inbox)? }),
+            // SAFETY: as above.
+            Test::GetRate => Way::Gets(unsafe { Remote::new(world, &out)? }),
+            Test::AmRate => Way::Posts(Landings::new(world, memory(bytes)?, plan.threads)?),
+            Test::Register => Way::Register(world),
+            Test::Latency | Test::Bandwidth | Test::Bidirectional | Test::MessageRate => Way::Messages,
         };
         let side = Side { on: world.communicator(), plan, out, inbox, sent: 0, received: 0 };
         Ok(Bench { way, side, warm: false })
@@ -139,6 +150,10 @@ impl<'a> Bench<'a> {
             Way::Put(remote) => side.put(remote, size, count)?,
             Way::Get(remote) => side.get(remote, size, count)?,
             Way::Active(active) => side.post(active, size, count)?,
+            Way::Puts(remote) => side.puts(remote, size, count)?,
+            Way::Gets(remote) => side.gets(remote, size, count)?,
+            Way::Posts(landings) => side.posts(landings, size, count)?,
+            Way::Register(world) => side.register(world, size, count)?,
             Way::Messages if side.plan.check => side.checked(size, count)?,
             Way::Messages => side.unchecked(size, count)?,
         }
@@ -185,8 +200,8 @@ impl<'a> Side<'a> {
             Test::Bidirectional => Pattern::Both,
             Test::Bandwidth | Test::MessageRate if first => Pattern::Source,
             Test::Bandwidth | Test::MessageRate => Pattern::Sink,
-            Test::Latency | Test::Put | Test::Get | Test::Am if first => Pattern::Ping,
-            Test::Latency | Test::Put | Test::Get | Test::Am => Pattern::Pong,
+            _ if first => Pattern::Ping,
+            _ => Pattern::Pong,
         };
         Exchange { on: self.on, peer, pattern }
     }
@@ -329,10 +344,11 @@ fn value(plan: &Plan, ranks: u32, size: u64, iteration: Duration) -> f64 {
     match plan.test {
         // A rank that sends to itself sends one way only.
         Test::Latency | Test::Put | Test::Am => seconds * 1e6 / f64::from(ranks),
-        Test::Get => seconds * 1e6,
+        Test::Get | Test::Register => seconds * 1e6,
         Test::Bandwidth => messages * size as f64 / seconds / 1e6,
         Test::Bidirectional => messages * size as f64 * f64::from(ranks) / seconds / 1e6,
         Test::MessageRate => messages / seconds,
+        Test::PutRate | Test::GetRate | Test::AmRate => messages * f64::from(plan.threads) / seconds,
     }
 }
 
@@ -342,12 +358,15 @@ mod tests {
 
     #[test]
     fn values_are_in_the_units_of_osu() {
-        let plan = |test| Plan { test, sizes: vec![], iterations: None, seconds: None, window: 64, check: false };
+        let plan =
+            |test| Plan { test, sizes: vec![], iterations: None, seconds: None, window: 64, threads: 4, check: false };
         let ms = Duration::from_millis(1);
         assert_eq!(value(&plan(Test::Latency), 2, 8, ms), 500.0);
         assert_eq!(value(&plan(Test::Latency), 1, 8, ms), 1000.0);
         assert_eq!(value(&plan(Test::Bandwidth), 2, 1000, ms), 64.0);
         assert_eq!(value(&plan(Test::Bidirectional), 2, 1000, ms), 128.0);
         assert_eq!(value(&plan(Test::MessageRate), 2, 8, ms), 64_000.0);
+        assert_eq!(value(&plan(Test::PutRate), 2, 8, ms), 256_000.0);
+        assert_eq!(value(&plan(Test::Register), 2, 8, ms), 1000.0);
     }
 }

@@ -70,6 +70,15 @@ impl Memory {
         (0..count).map(|number| unsafe { self.view(slot(number), size) }).collect()
     }
 
+    /// Returns the first slot `count` times, as buffers that operations of several threads fill at a time.
+    ///
+    /// # Safety
+    /// Nobody reads the content.
+    pub(crate) unsafe fn shared(&self, count: u32, size: u64) -> Vec<RawBuffer<'_>> {
+        // SAFETY: the caller's promise; any bytes are valid there.
+        (0..count).map(|_| unsafe { self.view(0, size) }).collect()
+    }
+
     /// # Safety
     /// As [`RawBuffer::new`] says about access; the memory itself lives as long as `self`.
     unsafe fn view(&self, slot: u32, size: u64) -> RawBuffer<'_> {

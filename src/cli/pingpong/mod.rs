@@ -13,6 +13,7 @@ mod report;
 mod shape;
 mod sizes;
 mod turns;
+mod windows;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -92,6 +93,10 @@ pub(super) struct Pingpong {
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=65536))]
     window: u32,
 
+    /// Threads of each process, in the tests put-rate, get-rate and am-rate
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+
     /// Fill every message with a pattern and verify it at the receiver. Times include this
     #[arg(long)]
     check: bool,
@@ -127,8 +132,15 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 
 /// Measures the time one way of a contiguous message of each of these sizes. `kinds` is the memory of rank 0 and rank 1.
 pub(super) fn latencies(world: &World, kinds: [MemoryKind; 2], sizes: &[u64]) -> Result<Vec<Duration>, Failure> {
-    let plan =
-        Plan { test: Test::Latency, sizes: sizes.to_vec(), iterations: None, seconds: None, window: 1, check: false };
+    let plan = Plan {
+        test: Test::Latency,
+        sizes: sizes.to_vec(),
+        iterations: None,
+        seconds: None,
+        window: 1,
+        threads: 1,
+        check: false,
+    };
     let devices = kind::devices(world, kinds, [None; 2])?;
     let mut bench = Bench::new(world, &plan, kinds, &devices, Shape::Contiguous)?;
     sizes.iter().map(|&size| Ok(Duration::from_secs_f64(bench.run(size)? / 1e6))).collect()
@@ -147,12 +159,16 @@ impl Pingpong {
 
     /// Refuses what the tests without receives cannot do.
     fn refuse(&self, alone: bool) -> Result<(), Failure> {
-        let what = match (self.test.without_receives(), self.datatype.is_some(), alone) {
-            (true, true, _) => "move one run of bytes: leave --datatype out",
-            (true, _, true) => "need two processes: leave --btl self out",
-            _ => return Ok(()),
+        let without = self.test.without_receives();
+        let what = match () {
+            () if without && self.datatype.is_some() => "moves one run of bytes: leave --datatype out",
+            () if without && alone => "needs two processes: leave --btl self out",
+            () if self.check && !self.test.has_check() => "checks no data: leave --check out",
+            () if self.threads > 1 && !self.test.has_threads() => "has one thread: leave --threads out",
+            () => return Ok(()),
         };
-        Err(Failure::usage(format!("the tests put, get and am {what}")))
+        let name = self.test.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        Err(Failure::usage(format!("the test {name} {what}")))
     }
 
     fn run_rank(&self, world: &World) -> Result<(), Failure> {
@@ -162,6 +178,7 @@ impl Pingpong {
             iterations: self.iterations,
             seconds: self.seconds,
             window: self.window,
+            threads: self.threads,
             check: self.check,
         };
         let kinds = [self.src, self.dst];
@@ -177,6 +194,7 @@ impl Pingpong {
             iterations: Some(1),
             seconds: None,
             window: 1,
+            threads: 1,
             check: false,
         };
         let mut beside = None;
@@ -235,6 +253,7 @@ impl Pingpong {
                 Sides::Dst => format!("{layout} on rank 1"),
             }),
             window: plan.window,
+            threads: plan.threads,
             check: plan.check,
         }
     }

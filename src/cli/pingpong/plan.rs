@@ -18,17 +18,35 @@ pub(crate) enum Test {
     Get,
     /// Half the time that an active message takes there and back, to where its handler has it land
     Am,
+    /// Puts per second by rank 0, in windows
+    PutRate,
+    /// Gets per second by rank 0, in windows
+    GetRate,
+    /// Active messages per second from rank 0, in windows
+    AmRate,
+    /// Time to register rank 0's memory, which was registered before, and to end the registration
+    Register,
 }
 
 impl Test {
     /// Returns whether messages of a window are under way at a time.
     pub(crate) fn has_window(self) -> bool {
-        matches!(self, Test::Bandwidth | Test::Bidirectional | Test::MessageRate)
+        matches!(self, Test::Bandwidth | Test::Bidirectional | Test::MessageRate) || self.has_threads()
     }
 
     /// Returns whether it measures something else than messages that are received.
     pub(crate) fn without_receives(self) -> bool {
-        matches!(self, Test::Put | Test::Get | Test::Am)
+        matches!(self, Test::Put | Test::Get | Test::Am | Test::Register) || self.has_threads()
+    }
+
+    /// Returns whether several threads can take part.
+    pub(crate) fn has_threads(self) -> bool {
+        matches!(self, Test::PutRate | Test::GetRate | Test::AmRate)
+    }
+
+    /// Returns whether messages can be checked.
+    pub(crate) fn has_check(self) -> bool {
+        self != Test::Register && !self.has_threads()
     }
 }
 
@@ -39,6 +57,7 @@ pub(crate) struct Plan {
     /// Time to measure each size for, instead of a number of iterations.
     pub(crate) seconds: Option<f64>,
     pub(crate) window: u32,
+    pub(crate) threads: u32,
     pub(crate) check: bool,
 }
 
@@ -87,7 +106,7 @@ mod tests {
     use super::*;
 
     fn plan(test: Test, check: bool) -> Plan {
-        Plan { test, sizes: vec![8, 64 << 20], iterations: None, seconds: None, window: 64, check }
+        Plan { test, sizes: vec![8, 64 << 20], iterations: None, seconds: None, window: 64, threads: 1, check }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Puts and gets between two ranks, each with registered memory.
 
-use cableway::{Communicator, Rank, RawBuffer, RawMemory, Registration, RemoteKey, Signal, SignalUpdate, World};
+use cableway::{Communicator, Place, Rank, RawBuffer, RawMemory, Registration, RemoteKey, Signal, SignalUpdate, World};
 
 use super::memory::Memory;
 use crate::cli::Failure;
@@ -66,6 +66,11 @@ impl<'a> Remote<'a> {
         self.sent += 1;
         let signal = Signal { at: self.peers_signal.at(0), update: SignalUpdate::Set(self.sent) };
         Ok(self.on.put_signal(message, self.peers_memory.at(0), signal)?)
+    }
+
+    /// Returns where the peer's memory begins.
+    pub(crate) fn place(&self) -> Place<'_> {
+        self.peers_memory.at(0)
     }
 
     /// Gets the peer's message.

@@ -28,15 +28,18 @@ pub(crate) struct Header {
     pub(crate) beside_devices: bool,
     pub(crate) layout: Option<String>,
     pub(crate) window: u32,
+    pub(crate) threads: u32,
     pub(crate) check: bool,
 }
 
 impl Header {
     pub(crate) fn unit(&self) -> &'static str {
         match self.test {
-            Test::Latency | Test::Put | Test::Get | Test::Am => "us",
+            Test::Latency | Test::Put | Test::Get | Test::Am | Test::Register => "us",
             Test::Bandwidth | Test::Bidirectional => "MB/s",
-            Test::MessageRate => "messages/s",
+            Test::MessageRate | Test::AmRate => "messages/s",
+            Test::PutRate => "puts/s",
+            Test::GetRate => "gets/s",
         }
     }
 
@@ -44,8 +47,11 @@ impl Header {
     pub(crate) fn column(&self) -> &'static str {
         match self.test {
             Test::Latency | Test::Put | Test::Get | Test::Am => "Latency (us)",
+            Test::Register => "Time (us)",
             Test::Bandwidth | Test::Bidirectional => "Bandwidth (MB/s)",
-            Test::MessageRate => "Messages/s",
+            Test::MessageRate | Test::AmRate => "Messages/s",
+            Test::PutRate => "Puts/s",
+            Test::GetRate => "Gets/s",
         }
     }
 
@@ -62,6 +68,9 @@ impl Header {
         }
         if self.test.has_window() {
             title += &format!(", window {}", self.window);
+        }
+        if self.threads > 1 {
+            title += &format!(", {} threads", self.threads);
         }
         title
     }
@@ -148,6 +157,7 @@ impl Report {
             Field::text("unit", header.unit()),
         ];
         fields.extend(header.layout.as_ref().map(|layout| Field::text("datatype", layout)));
+        fields.extend((header.threads > 1).then(|| Field::bare("threads", header.threads)));
         fields.extend(header.beside_devices.then(|| Field::bare("beside_devices", true)));
         fields.extend(header.check.then(|| Field::text("check", "pass")));
         fields.extend(header.simulated.then(|| Field::bare("simulated", true)));
@@ -223,16 +233,18 @@ mod tests {
             beside_devices: false,
             layout: Some("vector:1:2:3".into()),
             window: 1,
+            threads: 2,
             check: true,
         };
         let report = Report::new(Format::Csv, header, 1, false);
         let fields = report.fields(8, 1.0);
         let names = csv(fields.iter().map(|field| field.name));
-        assert_eq!(names, "test,btl,src,dst,size,value,unit,datatype,check,simulated\n");
+        assert_eq!(names, "test,btl,src,dst,size,value,unit,datatype,threads,check,simulated\n");
         let values = csv(fields.iter().map(|field| &field.value));
-        assert_eq!(values, "latency,sm,host,host,8,1,us,vector:1:2:3,pass,true\n");
+        assert_eq!(values, "latency,sm,host,host,8,1,us,vector:1:2:3,2,pass,true\n");
         let json: Vec<_> = fields[4..].iter().map(Field::json).collect();
-        let expected = r#""size":8,"value":1,"unit":"us","datatype":"vector:1:2:3","check":"pass","simulated":true"#;
+        let expected =
+            r#""size":8,"value":1,"unit":"us","datatype":"vector:1:2:3","threads":2,"check":"pass","simulated":true"#;
         assert_eq!(json.join(","), expected);
     }
 
@@ -247,6 +259,7 @@ mod tests {
             beside_devices: false,
             layout: None,
             window: 64,
+            threads: 1,
             check: false,
         };
         assert_eq!(header.title(), "latency over sm, host to device 1");

@@ -1,4 +1,6 @@
-//! The loops of puts, gets and active messages, which take turns: one is under way at a time.
+//! The loops of puts, gets, active messages and registrations, which take turns: one is under way at a time.
+
+use cableway::{RawMemory, World};
 
 use super::active::Active;
 use super::measure::{Side, number};
@@ -59,6 +61,15 @@ impl Side<'_> {
                 self.fill_if(check, size)?;
                 active.post(&self.out.message(0, size), peer)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Registers and deregisters rank 0's memory.
+    pub(super) fn register(&self, world: &World, size: u64, count: u32) -> Result<(), Failure> {
+        for _ in 0..if self.on.rank() == 0 { count } else { 0 } {
+            // SAFETY: the registration ends here, before the memory does. Its key goes nowhere.
+            drop(world.register(unsafe { RawMemory::new(self.out.whole().0.cast(), size) })?);
         }
         Ok(())
     }
