@@ -5,10 +5,9 @@ readonly WITHOUT_DEVICE='not (package(cableway-btl-openib) and kind(test) and no
 
 # Unit, property and multi-process tests.
 tests() {
-    # Random collectives, of which the usual run performs few.
-    ! all || export CABLEWAY_TEST_COLLECTIVES=100000
-    # Launches of a graph.
-    ! all || export CABLEWAY_TEST_GRAPHS=10000
+    # Random collectives, one-sided operations of each size and kind, and launches of a graph, of which the usual run
+    # performs few.
+    ! all || export CABLEWAY_TEST_COLLECTIVES=100000 CABLEWAY_TEST_ONE_SIDED=1000 CABLEWAY_TEST_GRAPHS=10000
     run_tests "not package(cableway-ompi) and not package(cableway-coll-mpich) and $WITHOUT_DEVICE"
 }
 

@@ -1,8 +1,11 @@
 //! One-sided operations of the library.
 
+mod direct;
 mod ends;
 mod keys;
+mod matrix;
 mod moves;
+mod posts;
 mod words;
 
 use std::error::Error;
@@ -28,6 +31,14 @@ pub(crate) const TESTS: &[Test] = &[
         crate::faults::every_transport("one_sided_dies");
     }),
     ("one_sided::a_rank_that_leaves_keeps_its_memory", || with_every_driver(2, "one_sided_leaves")),
+    ("one_sided::what_links_reach_is_moved_directly", direct::over_every_transport),
+    ("one_sided::very_many_puts_to_a_target_without_progress", posts::over_every_transport),
+    ("one_sided::matrix_of_puts", || matrix::jobs("one_sided_matrix_puts")),
+    ("one_sided::matrix_of_puts_with_signals", || matrix::jobs("one_sided_matrix_signals")),
+    ("one_sided::matrix_of_gets", || matrix::jobs("one_sided_matrix_gets")),
+    ("one_sided::matrix_of_atomic_operations", || matrix::jobs("one_sided_matrix_atomics")),
+    ("one_sided::matrix_of_active_messages", || matrix::jobs("one_sided_matrix_active")),
+    ("one_sided::matrix_of_messages", || matrix::jobs("one_sided_matrix_messages")),
     ("one_sided::a_progress_thread_serves_a_rank_that_computes", || with_every_driver(2, "one_sided_computes")),
 ];
 
@@ -43,6 +54,14 @@ pub(crate) const ROLES: &[Role] = &[
     ("one_sided_dropped", ends::dropped),
     ("one_sided_dies", ends::dies),
     ("one_sided_leaves", ends::leaves),
+    ("one_sided_direct", direct::direct),
+    ("one_sided_outstanding", posts::outstanding),
+    ("one_sided_matrix_puts", matrix::puts),
+    ("one_sided_matrix_signals", matrix::signals),
+    ("one_sided_matrix_gets", matrix::gets),
+    ("one_sided_matrix_atomics", matrix::atomics),
+    ("one_sided_matrix_active", matrix::active),
+    ("one_sided_matrix_messages", matrix::messages),
 ];
 
 /// A folder without a device driver.

@@ -213,7 +213,7 @@ pub(super) fn computes() -> Outcome {
 }
 
 /// Returns a file that says that rank 0 is done. The job's ranks have the same parent.
-fn flag() -> std::path::PathBuf {
+pub(super) fn flag() -> std::path::PathBuf {
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     std::env::temp_dir().join(format!("cableway-one-sided-{parent}"))
 }
