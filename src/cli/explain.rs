@@ -1,4 +1,4 @@
-//! `cableway explain`: the protocols of messages by size, and the reasons.
+//! `cableway explain`: the protocols of messages, or the ways of puts and gets, by size, and the reasons.
 
 mod collective;
 
@@ -17,17 +17,22 @@ use super::pingpong::{self, MemoryKind};
 
 const SIZES: i32 = 1;
 
-/// Show which protocol carries messages of which size, or which algorithm a collective operation takes, and why
+/// Show which protocol carries messages, puts or gets of which size, or which algorithm a collective operation takes, and why
 ///
-/// Asks the links between two processes. Starts both on this machine, unless it runs within a job already. With
-/// --collective it predicts times for any number of ranks and nodes, which it does not start.
+/// Asks the links between two processes. Puts and gets go directly, or by the owner of the memory, which then moves the data
+/// as a message. Starts both on this machine, unless it runs within a job already. With --collective it predicts times for any
+/// number of ranks and nodes, which it does not start.
 #[derive(Args)]
 pub(super) struct Explain {
-    /// Memory of the sender
+    /// What to explain
+    #[arg(long, value_enum, default_value = "message")]
+    operation: Operation,
+
+    /// Memory that the data comes from
     #[arg(long, value_enum, default_value = "host")]
     src: Class,
 
-    /// Memory of the receiver
+    /// Memory that the data goes to
     #[arg(long, value_enum, default_value = "host")]
     dst: Class,
 
@@ -63,6 +68,15 @@ pub(super) struct Explain {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Operation {
+    Message,
+    /// Puts of a process to registered memory of another
+    Put,
+    /// Gets of a process from registered memory of another
+    Get,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Class {
     Host,
     Pinned,
@@ -88,6 +102,12 @@ enum Format {
 impl Explain {
     pub(super) fn execute(self) -> Result<ExitCode, Failure> {
         self.collective.check()?;
+        let in_blocks = self.strided != Sides::None || self.irregular != Sides::None;
+        if self.operation != Operation::Message && (self.measure || in_blocks) {
+            let text =
+                "puts and gets are explained for one run of bytes: leave --measure, --strided and --irregular out";
+            return Err(Failure::usage(text));
+        }
         let joined = job::join(&self.parameters, self.btl.as_deref(), 2)?;
         Ok(joined.play(|world| {
             // A connected transport knows more about the peer.
@@ -113,7 +133,12 @@ impl Explain {
         let on_device = |which| matches!(self.side(which).class, MemoryClass::Device | MemoryClass::Managed);
         let origin = if [Sender, Receiver].into_iter().any(on_device) { self.load_costs(world) } else { String::new() };
         let on = world.communicator();
-        let rows = on.explain(1, self.side(Sender), self.side(Receiver), self.size.clone())?;
+        let (from, to, sizes) = (self.side(Sender), self.side(Receiver), self.size.clone());
+        let rows = match self.operation {
+            Operation::Message => on.explain(1, from, to, sizes),
+            Operation::Put => on.explain_put(1, from.class, to.class, sizes),
+            Operation::Get => on.explain_get(1, from.class, to.class, sizes),
+        }?;
         let mut observed = Vec::new();
         if self.measure {
             let sizes: Vec<u64> = rows.iter().flat_map(|row| [*row.sizes.start(), *row.sizes.end()]).collect();

@@ -1,7 +1,10 @@
 //! Blocking one-sided operations.
 
+use std::ops::RangeInclusive;
+
 use cableway_base::Rank;
-use cableway_pml::{Place, Signal};
+use cableway_common_cuda::MemoryClass;
+use cableway_pml::{Explained as Protocol, Place, Signal};
 
 use super::Communicator;
 use crate::Error;
@@ -85,6 +88,37 @@ impl Communicator {
     pub fn flush(&self, target: Rank) -> Result<(), Error> {
         self.world().one_sided.flush(Some(self.process(target)?));
         Ok(())
+    }
+
+    /// Returns which way puts of `sizes` (in bytes) to memory of rank `target` take, and why, as
+    /// [`explain`](Self::explain) does for messages. `from` and `to` are the classes of the caller's memory and of the
+    /// target's, which is taken to have been accessed before.
+    ///
+    /// # Errors
+    /// The communicator has no such rank, or no transport reaches it.
+    pub fn explain_put(
+        &self,
+        target: Rank,
+        from: MemoryClass,
+        to: MemoryClass,
+        sizes: RangeInclusive<u64>,
+    ) -> Result<Vec<Protocol>, Error> {
+        Ok(self.world().one_sided.explain(self.process(target)?, true, [from, to], sizes)?)
+    }
+
+    /// Returns which way gets take, as [`explain_put`](Self::explain_put) does. `from` is the class of the target's
+    /// memory, `to` that of the caller's.
+    ///
+    /// # Errors
+    /// The same as those of [`explain_put`](Self::explain_put).
+    pub fn explain_get(
+        &self,
+        target: Rank,
+        from: MemoryClass,
+        to: MemoryClass,
+        sizes: RangeInclusive<u64>,
+    ) -> Result<Vec<Protocol>, Error> {
+        Ok(self.world().one_sided.explain(self.process(target)?, false, [to, from], sizes)?)
     }
 
     /// Waits as [`flush`](Self::flush) does for operations on memory of any rank of the job.

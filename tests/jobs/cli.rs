@@ -11,6 +11,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("cli::wrong_input_is_explained", wrong_input_is_explained),
     ("cli::info_prints_parameters_and_their_sources", info_prints_parameters_and_their_sources),
     ("cli::explain_prints_protocols_and_reasons", explain_prints_protocols_and_reasons),
+    ("cli::explain_says_which_way_puts_and_gets_take", explain_says_which_way_puts_and_gets_take),
     ("cli::device_memory_without_a_driver_is_explained", device_memory_without_a_driver_is_explained),
     ("cli::a_comparison_is_printed_and_kept", a_comparison_is_printed_and_kept),
     ("cli::every_route_is_compared", every_route_is_compared),
@@ -135,6 +136,32 @@ fn explain_prints_protocols_and_reasons() {
         assert!(!text.contains("rendezvous, get") && !text.contains("rendezvous, put"), "{text}");
         assert!(text.contains("device_protocols=copy"), "{text}");
     }
+}
+
+fn explain_says_which_way_puts_and_gets_take() {
+    let rows = |arguments: &[&str]| -> Vec<(u64, String, String)> {
+        let format = ["explain", "--format", "json", "--size", "0..4M"];
+        let printed = finish(cableway().args(format).args(arguments)).assert_success().stdout;
+        let rows = printed.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is an object"));
+        let text = |row: &Value, name: &str| row[name].as_str().expect("a text").to_owned();
+        rows.map(|row| (row["first"].as_u64().expect("a size"), text(&row, "protocol"), text(&row, "reason"))).collect()
+    };
+    for operation in ["put", "get"] {
+        let found = rows(&["--operation", operation, "--btl", "sm"]);
+        assert!(found.iter().any(|row| row.1 == "directly"), "{found:?}");
+        assert!(found[0].0 == 0 && found[0].1 == "by the owner" && found[0].2.contains("travels"), "{found:?}");
+        // A link of tcp stores, and fetches nothing.
+        let found = rows(&["--operation", operation, "--btl", "tcp"]);
+        assert_eq!(found.iter().any(|row| row.1 == "directly"), operation == "put", "{found:?}");
+        let device = ["--operation", operation, "--src", "device", "--dst", "device", "--btl", "sm"];
+        assert!(rows(&device).iter().any(|row| row.1 == "directly"));
+        let copied = rows(&[&device[..], &["--set", "device_protocols=copy"]].concat());
+        assert!(copied.iter().all(|row| row.1 == "by the owner"), "{copied:?}");
+        assert!(copied.iter().any(|row| row.2.contains("device_protocols")), "{copied:?}");
+    }
+    let refused = finish(cableway().args(["explain", "--operation", "put", "--measure"]));
+    assert_eq!(refused.code(), 2);
+    assert!(refused.stderr.contains("leave --measure"), "{refused:?}");
 }
 
 fn device_memory_without_a_driver_is_explained() {

@@ -34,6 +34,7 @@ mod window;
 mod wire;
 mod words;
 
+use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,6 +51,8 @@ use crate::am::{ActiveMessages, Arrival, INLINE_LIMIT};
 use crate::buffer::Buffer;
 use crate::core::Active;
 use crate::error::Error;
+use crate::protocol::Explained;
+use crate::protocol::direct::Asked;
 use crate::tag::{Engine, Request};
 use crate::wire::Malformed;
 use caller::Caller;
@@ -242,6 +245,23 @@ impl OneSided {
             }
         });
         if self.engine.is_forked() { Err(Error::Forked) } else { word }
+    }
+
+    /// Explains which way puts (`store`) or gets of `sizes` take between memory of class `local` here and of class `remote`
+    /// at process `target`: by the links, or by the owner. It assumes that the owner has exposed its memory.
+    ///
+    /// # Errors
+    /// There is no such process, or it cannot be reached.
+    pub fn explain(
+        &self,
+        target: Rank,
+        store: bool,
+        [local, remote]: [MemoryClass; 2],
+        sizes: RangeInclusive<u64>,
+    ) -> Result<Vec<Explained>, Error> {
+        self.check_rank(target)?;
+        let asked = Asked { store, local, remote, inline_limit: INLINE_LIMIT as u64 };
+        self.engine.explain_access(target, asked, sizes)
     }
 
     /// Returns the number of messages that wait in this process: asks, answers, and data under way.

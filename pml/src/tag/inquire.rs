@@ -8,6 +8,7 @@ use super::arrive::cannot_wait;
 use super::communicator::Communicator;
 use super::engine::Engine;
 use crate::error::Error;
+use crate::protocol::direct::{Asked, explain_accesses};
 use crate::protocol::{Explained, Side, explain_links};
 use crate::status::ANY;
 use crate::wire::NodeCard;
@@ -50,6 +51,21 @@ impl Engine {
             slot.peer.check()?;
         }
         Ok(explain_links(self.core(), &self.protocols.shared, &channel.links, (from, to), sizes))
+    }
+
+    /// Explains the way of one-sided accesses to memory of `peer`, as [`explain`](Self::explain) does for messages.
+    pub(crate) fn explain_access(
+        &self,
+        peer: Rank,
+        asked: Asked,
+        sizes: RangeInclusive<u64>,
+    ) -> Result<Vec<Explained>, Error> {
+        let slot = self.peer(peer)?;
+        let channel = slot.channel.lock();
+        if channel.links.active.is_empty() {
+            slot.peer.check()?;
+        }
+        Ok(explain_accesses(self.core(), &channel.links, asked, sizes))
     }
 
     /// Returns notes about the links to `peer`, a line each.

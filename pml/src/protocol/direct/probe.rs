@@ -48,7 +48,7 @@ impl WayCosts {
 }
 
 /// Messages that precede data which the owner moves: the request, and the announcement of the data.
-const OWNER_HEADERS: u32 = 2;
+pub(super) const OWNER_HEADERS: u32 = 2;
 
 /// Returns the cost of an access by each process to device memory. Of host memory, both processes' operations cost the
 /// same.
