@@ -11,7 +11,7 @@ use super::super::{Failure, output};
 pub(super) struct Options {
     /// Collective operation to explain instead of messages. With --src device or --dst device its data is in device
     /// memory
-    #[arg(long, value_parser = EXPLAINED_COLLECTIVES, conflicts_with_all = ["size", "strided", "irregular", "measure"])]
+    #[arg(long, value_parser = EXPLAINED_COLLECTIVES, conflicts_with_all = ["operation", "size", "strided", "irregular", "measure"])]
     collective: Option<String>,
 
     /// Ranks of the operation
