@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -10,22 +9,9 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(300);
 const LEVELS: [&str; 3] = ["single", "serialized", "multiple"];
 
-/// Returns a program that is linked with the library.
-fn program(name: &str) -> PathBuf {
-    linked(name, &format!("{name}.c"), &[])
-}
-
-fn linked(name: &str, source: &str, more: &[&str]) -> PathBuf {
-    let folder = support::object().parent().expect("a folder").to_owned();
-    let profile = folder.parent().expect("cargo's folder of the profile");
-    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
-    let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", profile.display()));
-    support::build(name, source, &[&[include, &search, "-lcableway_mpix", &run], more].concat())
-}
-
 fn mpirun(ranks: u32, name: &str, arguments: &[&str]) -> Command {
     let mut command = support::mpirun(ranks);
-    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(program(name)).args(arguments);
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::program(name)).args(arguments);
     command
 }
 
@@ -75,7 +61,11 @@ fn the_example_relays_a_field() {
     let search = format!("-L{}", driver.display());
     let flags = [&search, "-l:libcuda.so.1", &format!("-Wl,-rpath,{}", driver.display())];
     let mut command = support::mpirun(2);
-    command.env("CABLEWAY_CUDA_LIBDIR", &driver).arg(linked("stream_relay", "../../examples/stream_relay.c", &flags));
+    command.env("CABLEWAY_CUDA_LIBDIR", &driver).arg(support::linked_with_streams(
+        "stream_relay",
+        "../../examples/stream_relay.c",
+        &flags,
+    ));
     let run = support::finish_within(&mut command, LIMIT).assert_success();
     assert_eq!(run.stdout.matches("100 steps, 0 of 65536 bytes are wrong").count(), 2, "{run:?}");
 }
@@ -97,7 +87,7 @@ fn threads_use_streams_at_once() {
 #[test]
 fn another_pml_is_an_error() {
     let mut command = support::mpirun_as_is(1);
-    command.args(["--mca", "pml", "ob1"]).arg(program("streams_absent"));
+    command.args(["--mca", "pml", "ob1"]).arg(support::program("streams_absent"));
     let run = support::finish_within(&mut command, LIMIT).assert_success();
     let said = run.stdout + &run.stderr;
     assert!(said.contains("refused"), "{said}");

@@ -63,9 +63,24 @@ pub(crate) fn scratch() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Returns the executable of `tests/programs/NAME.c`. Builds it if it is older than the source.
+/// Returns the executable of `tests/programs/NAME.c`. Builds it if it is older than the source. Programs whose names begin
+/// with `streams` are linked with the library of stream extensions.
 pub(crate) fn program(name: &str) -> PathBuf {
-    build(name, &format!("{name}.c"), &["-rdynamic"])
+    let source = format!("{name}.c");
+    if name.starts_with("streams") {
+        linked_with_streams(name, &source, &[])
+    } else {
+        build(name, &source, &["-rdynamic"])
+    }
+}
+
+/// Returns what [`build`] makes with the library of stream extensions and more flags.
+pub(crate) fn linked_with_streams(file: &str, source: &str, more: &[&str]) -> PathBuf {
+    let folder = object().parent().expect("a folder").to_owned();
+    let profile = folder.parent().expect("cargo's folder of the profile");
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
+    let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", profile.display()));
+    build(file, source, &[&[include, &search, "-lcableway_mpix", &run], more].concat())
 }
 
 /// Returns the file of this name that `mpicc` makes of a source in `tests/programs`. Builds it if it is older than the
