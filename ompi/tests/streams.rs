@@ -21,18 +21,10 @@ fn run(ranks: u32, name: &str, arguments: &[&str]) -> support::Finished {
     run
 }
 
-/// Checks that no case was left out.
-fn assert_checked(run: &support::Finished, at_least: u64) {
-    // Open MPI 5.0's launcher may put it behind a part of what the program wrote to its standard error.
-    let line = run.stdout.lines().find_map(|line| Some(line.split_once("checks: ")?.1));
-    let checks: u64 = line.and_then(|line| line.parse().ok()).unwrap_or(0);
-    assert!(checks >= at_least, "{checks} checks, not {at_least}:\n{}", run.stdout);
-}
-
 #[test]
 fn messages_are_in_the_order_of_streams_at_every_thread_level() {
     for level in LEVELS {
-        assert_checked(&run(2, "streams", &[level]), 1500);
+        support::assert_checked(&run(2, "streams", &[level]), 1500);
     }
 }
 
@@ -40,7 +32,7 @@ fn messages_are_in_the_order_of_streams_at_every_thread_level() {
 fn what_cannot_be_enqueued_is_refused_and_errors_are_told() {
     for level in ["single", "multiple"] {
         let run = run(2, "streams_errors", &[level]);
-        assert_checked(&run, 2 * 40);
+        support::assert_checked(&run, 2 * 40);
         let said = run.stdout + &run.stderr;
         for reason in [
             "the info has type levelZero: use cudaStream_t or hipStream_t",
@@ -75,13 +67,13 @@ fn collective_operations_are_in_the_order_of_streams() {
     for (ranks, level) in [(1, "single"), (2, "single"), (3, "multiple")] {
         // Of each process: five kinds with a block for each round, two with one for each rank, four sizes.
         let blocks = u64::from(4 * 6 * (5 + 2 * ranks));
-        assert_checked(&run(ranks, "streams_collectives", &[level]), u64::from(ranks) * (blocks + 6 + 10));
+        support::assert_checked(&run(ranks, "streams_collectives", &[level]), u64::from(ranks) * (blocks + 6 + 10));
     }
 }
 
 #[test]
 fn threads_use_streams_at_once() {
-    assert_checked(&run(2, "streams_threads", &[]), 2 * 3 * 60);
+    support::assert_checked(&run(2, "streams_threads", &[]), 2 * 3 * 60);
 }
 
 #[test]

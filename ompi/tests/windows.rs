@@ -16,31 +16,23 @@ fn run(ranks: u32, name: &str, options: &[&str]) -> support::Finished {
     run
 }
 
-/// Checks that no case was left out.
-fn assert_checked(run: &support::Finished, at_least: u64) {
-    // Open MPI 5.0's launcher may put it behind a part of what the program wrote to its standard error.
-    let line = run.stdout.lines().find_map(|line| Some(line.split_once("checks: ")?.1));
-    let checks: u64 = line.and_then(|line| line.parse().ok()).unwrap_or(0);
-    assert!(checks >= at_least, "{checks} checks, not {at_least}:\n{}", run.stdout);
-}
-
 #[test]
 fn windows_in_device_memory_work_in_every_epoch() {
     for ranks in 1..=4 {
-        assert_checked(&run(ranks, "exposed", &[]), 340 * u64::from(ranks));
+        support::assert_checked(&run(ranks, "exposed", &[]), 340 * u64::from(ranks));
     }
 }
 
 #[test]
 fn windows_in_device_memory_work_over_sockets() {
-    assert_checked(&run(3, "exposed", &["--mca", "pml_cableway_btl", "self,tcp"]), 3 * 340);
+    support::assert_checked(&run(3, "exposed", &["--mca", "pml_cableway_btl", "self,tcp"]), 3 * 340);
 }
 
 #[test]
 fn accumulates_make_every_operation_on_every_type() {
     for ranks in 1..=3 {
         // Four kinds of memory, and two checks of each of 280 combinations of operation and type.
-        assert_checked(&run(ranks, "exposed_accumulates", &[]), 4 * (2 * 280 + 1) * u64::from(ranks));
+        support::assert_checked(&run(ranks, "exposed_accumulates", &[]), 4 * (2 * 280 + 1) * u64::from(ranks));
     }
 }
 
@@ -48,7 +40,7 @@ fn accumulates_make_every_operation_on_every_type() {
 fn what_is_out_of_range_or_order_is_refused() {
     for ranks in 1..=2 {
         let refused = run(ranks, "exposed_errors", &[]);
-        assert_checked(&refused, 8 * u64::from(ranks));
+        support::assert_checked(&refused, 8 * u64::from(ranks));
         // Open MPI 5.0's launcher may split a line between the two.
         let lines = refused.stdout.lines().map(|line| line.split("checks: ").next().unwrap_or_default());
         let all: String = lines.chain([refused.stderr.as_str()]).collect();
@@ -61,6 +53,6 @@ fn what_is_out_of_range_or_order_is_refused() {
 #[test]
 fn threads_use_windows_in_device_memory_at_once() {
     for ranks in 2..=3 {
-        assert_checked(&run(ranks, "exposed_threads", &[]), 80 * u64::from(ranks));
+        support::assert_checked(&run(ranks, "exposed_threads", &[]), 80 * u64::from(ranks));
     }
 }

@@ -32,10 +32,10 @@ fn prepare_for_threads() {
     if state::is_multithreaded() {
         return;
     }
-    // SAFETY: below MPI_THREAD_MULTIPLE the program's calls do not overlap, and this is one of them, so that no other
-    // thread is in the engine. This call holds no lock of the engine: the shim refuses it within a completion, and the
-    // engine calls nothing else of the program. The thread of streams starts later, and the program orders its own
-    // threads.
+    // Below MPI_THREAD_MULTIPLE the program's calls do not overlap, and this is one of them, so that no other thread is in
+    // the engine. The shim refuses this call within a completion, and the engine calls nothing else of the program.
+    // SAFETY: so this call holds no lock of the engine, nor does another thread. The thread of streams starts later, and the
+    // program orders its own threads.
     unsafe { end_elision() };
     state::set_multithreaded(true);
     // SAFETY: as above.

@@ -281,3 +281,11 @@ pub(crate) fn netpipe(mpirun: &mut Command, longest: usize, mode: &[&str], limit
 pub(crate) fn skip(reason: &str) {
     println!("skipped: {reason}");
 }
+
+/// Checks that a program on device memory left out no case: it printed at least so many checks.
+pub(crate) fn assert_checked(run: &Finished, at_least: u64) {
+    // Open MPI 5.0's launcher may put it behind a part of what the program wrote to its standard error.
+    let line = run.stdout.lines().find_map(|line| Some(line.split_once("checks: ")?.1));
+    let checks: u64 = line.and_then(|line| line.parse().ok()).unwrap_or(0);
+    assert!(checks >= at_least, "{checks} checks, not {at_least}:\n{}", run.stdout);
+}

@@ -41,6 +41,7 @@ mod transfer;
 mod unexpected;
 mod user_buffer;
 
+pub(crate) use context::Links;
 pub(crate) use dispatch::Protocols;
 pub(crate) use eager::{Payload, consume, deliver, deliver_unexpected};
 pub(crate) use explain::explain_links;

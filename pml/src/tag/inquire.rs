@@ -9,7 +9,7 @@ use super::communicator::Communicator;
 use super::engine::Engine;
 use crate::error::Error;
 use crate::protocol::direct::{Asked, explain_accesses};
-use crate::protocol::{Explained, Side, explain_links};
+use crate::protocol::{Explained, Links, Side, explain_links};
 use crate::status::ANY;
 use crate::wire::NodeCard;
 
@@ -45,12 +45,7 @@ impl Engine {
         to: Side,
         sizes: RangeInclusive<u64>,
     ) -> Result<Vec<Explained>, Error> {
-        let slot = self.peer(peer)?;
-        let channel = slot.channel.lock();
-        if channel.links.active.is_empty() {
-            slot.peer.check()?;
-        }
-        Ok(explain_links(self.core(), &self.protocols.shared, &channel.links, (from, to), sizes))
+        self.with_links(peer, |links| explain_links(self.core(), &self.protocols.shared, links, (from, to), sizes))
     }
 
     /// Explains the way of one-sided accesses to memory of `peer`, as [`explain`](Self::explain) does for messages.
@@ -60,12 +55,17 @@ impl Engine {
         asked: Asked,
         sizes: RangeInclusive<u64>,
     ) -> Result<Vec<Explained>, Error> {
+        self.with_links(peer, |links| explain_accesses(self.core(), links, asked, sizes))
+    }
+
+    /// Passes on the links to a peer, which it connects if necessary.
+    fn with_links<T>(&self, peer: Rank, act: impl FnOnce(&Links) -> T) -> Result<T, Error> {
         let slot = self.peer(peer)?;
         let channel = slot.channel.lock();
         if channel.links.active.is_empty() {
             slot.peer.check()?;
         }
-        Ok(explain_accesses(self.core(), &channel.links, asked, sizes))
+        Ok(act(&channel.links))
     }
 
     /// Returns notes about the links to `peer`, a line each.

@@ -301,7 +301,7 @@ impl Pair {
         self.closed.store(true, Ordering::Release);
         let direct = matches!(self.agreed(), Some(Ok(Agreed::Direct(_))));
         if self.side == Side::Send || !direct {
-            // A send that the receiver never posts stays where it is: its copy would reach memory that is lent no more.
+            // A send that the receiver never posts stays where it is: its copy would reach memory that the receiver has taken back.
             return;
         }
         // The sender's last signals were given before its farewell. Receives that it did not answer end with an error.
