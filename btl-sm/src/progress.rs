@@ -9,7 +9,7 @@ use cableway_btl::{Error, Received, Retain, SharedBytes, Upcalls};
 use cableway_common_cuda::Answer;
 
 use crate::NAME;
-use crate::connection::{Connections, Event};
+use crate::connection::{Attached, Connections, Event};
 use crate::inner::{Inner, Request};
 use crate::peer::{Link, Peer, Status};
 use crate::pool::{DEVICE_SMALL, FragmentWord, Reference};
@@ -195,7 +195,7 @@ impl Progress {
 
     /// Checks the sockets when it is time.
     #[cold]
-    fn look(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
+    pub(crate) fn look(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
         let now = Instant::now();
         if now < self.next_look {
             return 0;
@@ -207,16 +207,18 @@ impl Progress {
             inner.device_copies.tell_gone(|peer, id| self.connections.tell_gone(peer, id));
         }
         let mut events = 0;
+        // The end of another peer has the FIFO read, which may hold messages of these peers.
+        while let Some(Attached { peer, link }) = self.connections.next_attached() {
+            events += 1;
+            let index = usize::from(link.index);
+            if self.senders.len() <= index {
+                self.senders.resize(index + 1, None);
+            }
+            self.senders[index] = Some(Sender { peer, link });
+        }
         while let Some(event) = self.connections.next_event() {
             events += 1;
             match event {
-                Event::Attached(peer, link) => {
-                    let index = usize::from(link.index);
-                    if self.senders.len() <= index {
-                        self.senders.resize(index + 1, None);
-                    }
-                    self.senders[index] = Some(Sender { peer, link });
-                }
                 Event::Left(peer) => {
                     events += self.drain(inner, &peer, upcalls);
                     self.let_go(inner, &peer, upcalls);

@@ -25,10 +25,10 @@ use crate::progress::Progress;
 /// `btl_sm_socket_folder` names. Nothing remains after the process ends, except a socket in such a folder, which the
 /// next process that uses the folder removes.
 pub struct SharedMemory {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     card: Card,
     /// Held by the thread in progress; other threads return at once.
-    progress: Lock<Progress>,
+    pub(crate) progress: Lock<Progress>,
     _socket: Option<Unlink>,
 }
 

@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("leaving::an_unconnected_peer_killed_during_a_wait_is_detected", || on_every_transport(3, "dies_unmet_later", 2)),
     ("leaving::ranks_may_end_at_different_times_without_warnings", || on_every_transport(4, "staggered_ends", 4)),
     ("leaving::a_cancelled_receive_survives_its_sender", || on_every_transport(2, "cancels", 1)),
+    ("leaving::the_only_message_of_a_peer_arrives", || on_every_transport(6, "only_messages", 6)),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -31,6 +32,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("dies_unmet_later", || unmet(LATER, true)),
     ("staggered_ends", staggered_ends),
     ("cancels", cancels),
+    ("only_messages", only_messages),
 ];
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -270,5 +272,27 @@ fn cancels() -> Outcome {
             other => Err(format!("not cancelled: {other:?}").into()),
         }
     })?;
+    survived()
+}
+
+/// Each pair of ranks connects for one message there and one back, at the same time. Whoever has all messages leaves, while
+/// others may not have read its own.
+fn only_messages() -> Outcome {
+    let complaints = complaints()?;
+    let world = World::init()?;
+    let on = world.communicator().clone();
+    let (rank, size) = (on.rank(), on.size());
+    for distance in 1..size {
+        let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
+        let mut inbox = [0; 1];
+        on.sendrecv(&[rank], (to, 0), &mut inbox, (from, 0))?;
+        if inbox != [from] {
+            return Err(format!("{inbox:?} came from rank {from}").into());
+        }
+    }
+    drop(on);
+    if !world.finalize() || complaints() != 0 {
+        return Err("an ordinary end caused warnings".into());
+    }
     survived()
 }

@@ -9,7 +9,7 @@ use cableway_common_cuda::{Answer, DescriptorRequest, PieceDescriptor};
 
 use super::socket::{self, Credentials};
 use super::wire::{self, Hello, Packet, Refusal, WireAnswer, WireDescriptorRequest};
-use super::{COLLISION_PAUSE, Connections, Event, Stage, tell};
+use super::{Attached, COLLISION_PAUSE, Connections, Event, Stage, tell};
 use crate::NAME;
 use crate::device::DeviceMapping;
 use crate::inner::Inner;
@@ -197,7 +197,7 @@ impl Connections {
         if let Some(connection) = self.by_rank.get(&peer.rank).and_then(|&key| self.all.get(key)) {
             tell(connection, &Packet::Ready { single_copy }, None);
         }
-        self.events.push_back(Event::Attached(peer, link));
+        self.attached.push_back(Attached { peer, link });
     }
 
     fn refuse(&mut self, key: usize, reason: Refusal) -> Result<(), String> {

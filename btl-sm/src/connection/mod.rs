@@ -55,10 +55,14 @@ const LISTENER: u64 = u64::MAX;
 /// Set in a connection's key to mean the process at its other end.
 const PROCESS: u64 = 1 << 63;
 
-/// The events for progress.
+/// A peer whose memory can be read from now on.
+pub(crate) struct Attached {
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) link: Arc<Link>,
+}
+
+/// The ends of peers, for progress.
 pub(crate) enum Event {
-    /// The peer's memory can be read from now on.
-    Attached(Arc<Peer>, Arc<Link>),
     /// The peer has said goodbye. Only earlier messages may still be unread.
     Left(Arc<Peer>),
     /// The connection ended without a goodbye.
@@ -105,6 +109,7 @@ pub(crate) struct Connections {
     offers: usize,
     /// True if something is in progress.
     busy: bool,
+    attached: VecDeque<Attached>,
     events: VecDeque<Event>,
 }
 
@@ -121,6 +126,7 @@ impl Connections {
             to_call: VecDeque::new(),
             offers: 0,
             busy: false,
+            attached: VecDeque::new(),
             events: VecDeque::new(),
         })
     }
@@ -130,7 +136,13 @@ impl Connections {
         self.busy
     }
 
-    /// Returns the next event.
+    /// Returns the next peer that was attached. Its messages may be in the FIFO already, so take all of these before
+    /// anything is read there.
+    pub(crate) fn next_attached(&mut self) -> Option<Attached> {
+        self.attached.pop_front()
+    }
+
+    /// Returns the next end of a peer.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

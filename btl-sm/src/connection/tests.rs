@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use cableway_base::{Parameters, Rank};
@@ -12,7 +13,9 @@ use cableway_common_cuda::{DescriptorRequest, Devices};
 use super::socket::{self, Descriptor, Received};
 use super::wire::{Hello, Packet, Refusal, WireAnswer, WireDescriptorRequest};
 use crate::card::Card;
-use crate::segment::Memory;
+use crate::pool::{EAGER, Reference};
+use crate::ring::fifo;
+use crate::segment::{FifoMemory, Memory};
 use crate::settings::Settings;
 use crate::{SharedMemory, node::Node};
 
@@ -105,11 +108,15 @@ fn packet(received: Received) -> Option<(Vec<u8>, usize)> {
 
 /// Builds rank 3's valid hello and its segment.
 fn introduction() -> (Hello, Memory) {
-    let settings = Settings::new(&job(3), &Parameters::default());
+    introduction_of(3)
+}
+
+fn introduction_of(rank: Rank) -> (Hello, Memory) {
+    let settings = Settings::new(&job(rank), &Parameters::default());
     let memory = Memory::create("caller", settings.geometry.layout().unwrap().len).unwrap();
     let hello = Hello {
         secret: [7; 32],
-        from: 3.into(),
+        from: u64::from(rank).into(),
         to: 0.into(),
         index: 0.into(),
         geometry: settings.geometry,
@@ -224,6 +231,31 @@ fn the_oldest_of_too_many_silent_connections_is_closed() {
         matches!(socket::receive(silent.last().unwrap()), Ok(Received::Nothing)),
         "the other connections must stay open"
     );
+}
+
+/// Rank 3 is attached while rank 2 leaves, and its first message is in the FIFO before either is handled.
+#[test]
+fn the_first_message_of_a_peer_arrives_while_another_leaves() {
+    let server = TestServer::new();
+    let [(leaver, leavers_memory), (sender, senders_memory)] = [2, 3].map(introduction_of);
+    let (leaving, coming) = (server.call(), server.call());
+    socket::send(leaving.as_fd(), &Packet::Hello(leaver).to_bytes(), leavers_memory.file()).unwrap();
+    let Received::Packet(reply, mut files) = server.answer(&leaving) else { panic!("no reply") };
+    let Ok(Packet::Reply(reply)) = Packet::parse(&reply) else { panic!("no reply") };
+    let layout = reply.geometry.layout().unwrap();
+    let memory = Arc::new(Memory::open(files.pop().unwrap(), layout.len).unwrap());
+    let fragment = Reference::new(EAGER, 0);
+    let classes = sender.geometry.layout().unwrap();
+    senders_memory.header(&classes.eager, fragment.id()).len.store(5, Relaxed);
+    let record =
+        fifo::Record { producer: reply.index.get() as u16 + 1, kind: fifo::Kind::Fragment, value: fragment.bits() };
+    fifo::push(&FifoMemory::new(memory, layout.fifo_cells), record).unwrap();
+    // The next look at the sockets finds both, the goodbye first.
+    socket::send(leaving.as_fd(), &Packet::Goodbye.to_bytes(), None).unwrap();
+    socket::send(coming.as_fd(), &Packet::Hello(sender).to_bytes(), senders_memory.file()).unwrap();
+    let mut progress = server.btl.progress.lock();
+    while progress.look(&server.btl.inner, &server.heard) == 0 {}
+    assert_eq!((server.heard.1.borrow().len(), &*server.heard.0.borrow()), (1, &vec![vec![0; 5]]));
 }
 
 #[test]
