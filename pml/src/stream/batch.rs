@@ -141,7 +141,12 @@ impl<'s> StreamBatch<'s> {
             enqueued.inspect_err(|error| self.prepared.iter().for_each(|pair| pair.fail(error))).map(|()| captured)
         });
         match posted {
-            Ok(captured) => self.prepared.iter().for_each(|pair| pair.note_post(captured)),
+            Ok(captured) => {
+                self.prepared.iter().for_each(|pair| pair.note_post(captured));
+                if !self.prepared.is_empty() && !captured {
+                    self.state.note_prepared(*self.last);
+                }
+            }
             Err(ref error) => self.withdraw(error),
         }
         // Prepared operations need no thread.

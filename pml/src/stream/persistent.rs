@@ -92,8 +92,8 @@ impl Prepared {
     /// nobody has.
     ///
     /// This call takes the peers' offers of all operations of the engine, and maps their memory. A driver maps memory only
-    /// after it has waited for the context's streams. So if a described stream has work now, the thread moves the data
-    /// ([`PreparedPath::Thread`]): agree before streams have work.
+    /// after it has waited for the context's streams. So if a described stream may wait for a message now, or has other work
+    /// for two more seconds, the thread moves the data ([`PreparedPath::Thread`]): agree before streams have work.
     ///
     /// # Errors
     /// The peer is gone, or sent malformed bytes.

@@ -92,7 +92,12 @@ impl<O: Awaited> Queue<O> {
 
     /// Returns whether nothing is left to do until the next call.
     pub(super) fn is_idle(&self) -> bool {
-        self.starts.is_empty() && self.waits.is_empty() && self.reached >= self.last_mark
+        self.is_idle_at(self.reached)
+    }
+
+    /// Returns whether nothing is left to do, if the stream's word is `reached`, perhaps not noted yet.
+    pub(super) fn is_idle_at(&self, reached: u64) -> bool {
+        self.starts.is_empty() && self.waits.is_empty() && reached >= self.last_mark
     }
 }
 

@@ -1,7 +1,7 @@
 //! One stream, as its callers and the thread share it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
@@ -35,8 +35,20 @@ pub(super) struct StreamState {
     errors: Mutex<Vec<Error>>,
     /// Values that describe the stream. Changed with `last` locked. Without any, the program may have destroyed it.
     handles: AtomicUsize,
+    /// A stream that has reached this number has passed every post of a prepared operation. Changed with `last` locked.
+    prepared_end: AtomicU64,
     /// The driver would wait for the stream before it maps memory.
     _held: MappingsHeld,
+}
+
+/// What a stream has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pending {
+    Nothing,
+    /// Work of the program, which ends without a message.
+    Work,
+    /// It may wait for a message.
+    Messages,
 }
 
 /// A message under way.
@@ -58,6 +70,7 @@ impl StreamState {
             failed: Mutex::default(),
             errors: Mutex::default(),
             handles: AtomicUsize::new(0),
+            prepared_end: AtomicU64::new(0),
             _held: held,
         }
     }
@@ -93,12 +106,29 @@ impl StreamState {
         self.handles.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns whether the stream has nothing to do. The caller has locked `last`.
-    pub(super) fn is_quiet(&self) -> bool {
-        let exists = self.handles.load(Ordering::Relaxed) != 0 && self.program.exists();
-        // A query may fail because the context was destroyed just now.
-        let idle = !exists || self.program.is_idle().unwrap_or(false);
-        idle && (!self.program.exists() || self.is_idle())
+    /// Returns what the stream has to do. The caller has locked `last`.
+    pub(super) fn pending(&self) -> Pending {
+        if !self.program.exists() {
+            return Pending::Nothing;
+        }
+        let reached = self.words.load(REACHED);
+        if !self.queue.lock().is_idle_at(reached) {
+            return Pending::Messages;
+        }
+        // Without a value that describes it, the program may have destroyed the stream. A query may fail because the
+        // context was destroyed just now.
+        let idle = self.handles.load(Ordering::Relaxed) == 0 || self.program.is_idle().unwrap_or(false);
+        match idle {
+            true => Pending::Nothing,
+            false if reached < self.prepared_end.load(Ordering::Relaxed) => Pending::Messages,
+            false => Pending::Work,
+        }
+    }
+
+    /// Notes posts of prepared operations behind the call `last`. Their end shows once the stream writes a later number.
+    /// The caller has locked `last`.
+    pub(super) fn note_prepared(&self, last: u64) {
+        self.prepared_end.store(last + 1, Ordering::Relaxed);
     }
 
     /// Keeps an error of a prepared operation.

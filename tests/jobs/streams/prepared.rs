@@ -10,6 +10,8 @@ use crate::faults::{kill_myself, survived};
 use crate::support::SOON;
 
 const ROUNDS: usize = 40;
+/// Pieces of work on the stream before its operations are prepared.
+const WORKS: usize = 50;
 const SIZES: [usize; 4] = [1, 64, 6000, 200_000];
 
 /// Returns whether the streams alone can move device memory in this job.
@@ -43,6 +45,8 @@ fn device(program: &Program, handle: Handle, len: usize, random: &mut Random) ->
     let (out, back) = (program.app.malloc(len), program.app.malloc(len));
     let kept = program.app.malloc(len * ROUNDS);
     let (mut first, mut second) = (raw(out, len), raw(back, len));
+    // Work that ends by itself delays the agreement only.
+    (0..WORKS).try_for_each(|_| program.fill(handle, kept, 0xCC, len * ROUNDS))?;
     stream.scope(|scope| -> Outcome {
         let (out_lent, back_lent) = (scope.lend(&mut first)?, scope.lend(&mut second)?);
         let send = scope.prepare_send(on, &out_lent, peer, 3)?;

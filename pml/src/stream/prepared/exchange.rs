@@ -15,7 +15,7 @@ use super::board::{Boards, Line};
 use super::note::Note;
 use super::pair::{Agreed, Copy, Direct, Pair};
 use super::plan::Side;
-use super::quiet::while_quiet;
+use super::quiet::{PATIENCE, while_quiet};
 use super::wire::{
     ANSWER_LEN, Answer, FAREWELL_LEN, Farewell, NUMBERS, OFFER, OFFER_LEN, Obstacle, Offer, Place, answer_tag,
     farewell_tag,
@@ -102,7 +102,7 @@ impl Exchange {
         let program = &pair.state.program;
         let line = match self.boards.take(program) {
             Some(line) => Ok(line),
-            None => while_quiet(engine, streams, || self.boards.make(program)).and_then(|made| made),
+            None => while_quiet(engine, streams, PATIENCE, || self.boards.make(program)).and_then(|made| made),
         };
         let place = line.and_then(|line| {
             let place = self.place(engine, pair, &line)?;
@@ -216,7 +216,7 @@ impl Exchange {
             if pair.buffer.borrow().len() > offer.len {
                 return Err(Obstacle::TooLong);
             }
-            while_quiet(engine, streams, || self.map(engine, pair, offer, &place)).and_then(|mapped| mapped)
+            while_quiet(engine, streams, PATIENCE, || self.map(engine, pair, offer, &place)).and_then(|mapped| mapped)
         });
         let answer = Answer(direct.as_ref().map(drop).map_err(|obstacle| *obstacle));
         let (on, peer, number) = (&pair.communicator, pair.peer, offer.number);
@@ -341,7 +341,7 @@ impl Exchange {
         self.live.lock().retain(|other| !Arc::ptr_eq(other, pair));
         if let Some((buffer_id, mapped)) = pair.mapped.lock().take() {
             // The driver waits for streams before it unmaps. If some have work, the mapping stays in the cache.
-            let unmapped = while_quiet(engine, streams, move || {
+            let unmapped = while_quiet(engine, streams, Duration::ZERO, move || {
                 self.imports.forget(pair.process, buffer_id);
                 drop(mapped);
             });

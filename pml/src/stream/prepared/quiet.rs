@@ -1,41 +1,59 @@
 //! Work that a driver may do only after it has waited for all streams of a context.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
 
 use super::wire::Obstacle;
-use crate::stream::state::StreamState;
+use crate::stream::state::{Pending, StreamState};
 use crate::tag::Engine;
 
-/// How often a stream is asked before it counts as busy: about a millisecond.
-const LOOKS: usize = 500;
+/// How long an agreement waits for the program's own work. Such work may itself wait for the calling thread, so there is
+/// an end to it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often a waiting thread looks.
+const PAUSE: Duration = Duration::from_micros(10);
 
 /// Maps and registers memory by `work` while no described stream has anything to do. Calls on the streams wait meanwhile.
 ///
 /// A driver waits for streams before it maps. One that waits for a message might wait for ever, if the calling thread is
-/// the one that sends it.
+/// the one that sends it. Streams with other work are waited for here, for up to `patience`.
 ///
 /// # Errors
-/// [`Obstacle::Busy`]: a stream has work, or another thread adds some.
+/// [`Obstacle::Busy`]: a stream may wait for a message, or has work, or another thread adds some.
 pub(super) fn while_quiet<R>(
     engine: &Engine,
     streams: &[Arc<StreamState>],
+    patience: Duration,
     work: impl FnOnce() -> R,
 ) -> Result<R, Obstacle> {
-    let mut locked = Vec::with_capacity(streams.len());
-    for state in streams {
-        let last = state.last.try_lock().ok_or(Obstacle::Busy)?;
-        // A stream that has just written its last word is busy for a moment.
-        if !(0..LOOKS).any(|_| state.is_quiet() || wait_a_moment()) {
-            return Err(Obstacle::Busy);
+    let mut until = None;
+    let _locked = loop {
+        match lock_if_quiet(streams) {
+            Ok(locked) => break locked,
+            Err(Pending::Messages) => return Err(Obstacle::Busy),
+            Err(_) if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + patience) => {
+                return Err(Obstacle::Busy);
+            }
+            // The streams' locks are free meanwhile.
+            Err(_) => std::thread::sleep(PAUSE),
         }
-        locked.push(last);
-    }
+    };
     let _allowed = engine.devices().allow_mappings();
     Ok(work())
 }
 
-/// Lets other threads work. Returns false.
-fn wait_a_moment() -> bool {
-    std::thread::yield_now();
-    false
+/// Locks every stream if none has anything to do. Returns what one has to do otherwise.
+fn lock_if_quiet(streams: &[Arc<StreamState>]) -> Result<Vec<MutexGuard<'_, u64>>, Pending> {
+    let mut locked = Vec::with_capacity(streams.len());
+    for state in streams {
+        let last = state.last.try_lock().ok_or(Pending::Work)?;
+        match state.pending() {
+            Pending::Nothing => locked.push(last),
+            pending => return Err(pending),
+        }
+    }
+    Ok(locked)
 }
