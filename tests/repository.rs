@@ -148,11 +148,11 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "coll/src/lib.rs",
         &[
-            &["error.rs", "call.rs"],
+            &["error.rs", "function.rs", "call.rs"],
             &["plan"],
             &["costs"],
             &["choice"],
-            &["placing.rs", "build.rs", "explain.rs"],
+            &["placing.rs", "by_function.rs", "build.rs", "explain.rs"],
             &["reduce"],
             &["run"],
             &["agreement"],

@@ -2,9 +2,11 @@
 
 use smallvec::SmallVec;
 
+use crate::by_function::by_function;
 use crate::call::{Call, Edge, Memory, Operands as CallOperands};
 use crate::choice::{self, Algorithm, Choice, Operation, Rules, Setting};
 use crate::error::Error;
+use crate::function::{FunctionOperands, Reduced};
 use crate::placing::{Placing, Working};
 use crate::plan::direct::{Results, Shares, direct};
 use crate::plan::reduction::Operands;
@@ -52,6 +54,7 @@ impl<'a> Builder<'a> {
             Call::Scan(operands) => self.scan(operands, false),
             Call::ExclusiveScan(operands) => self.scan(operands, true),
             Call::ReduceLocal(operands) => self.reduce_local(operands),
+            Call::ByFunction(operands, reduced) => self.by_function(operands, reduced),
         }
     }
 
@@ -211,11 +214,7 @@ impl<'a> Builder<'a> {
     }
 
     fn reduce_scatter(&mut self, call: &CallOperands, counts: &[u64]) -> Result<(), Error> {
-        self.check_length(counts.len(), "counts")?;
-        let sum = counts.iter().fold(0_u64, |sum, &count| sum.saturating_add(count));
-        if sum != call.count {
-            return Err(Error::WrongSum { sum, count: call.count });
-        }
+        self.check_counts(counts, call.count)?;
         if self.check(call)? == 0 {
             return Ok(());
         }
@@ -271,6 +270,15 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    fn by_function(&mut self, call: &FunctionOperands<'_>, reduced: &Reduced) -> Result<(), Error> {
+        match reduced {
+            Reduced::AtRoot(root) => self.check_root(*root)?,
+            Reduced::Scattered(counts) => self.check_counts(counts, call.count)?,
+            _ => {}
+        }
+        by_function(&mut self.plan, (self.me, self.basis.rules.segment), call, reduced)
+    }
+
     fn choose(&self, operation: Operation, bytes: u64) -> Algorithm {
         let Basis { choice, rules, report, .. } = self.basis;
         choice.choose(rules, operation, bytes, |line| report.iter().for_each(|report| report(line)))
@@ -319,6 +327,13 @@ impl<'a> Builder<'a> {
 
     fn check_root(&self, root: u32) -> Result<(), Error> {
         if root < self.me.size { Ok(()) } else { Err(Error::NoSuchRoot { root, size: self.me.size }) }
+    }
+
+    /// Checks the counts of a reduce-scatter.
+    fn check_counts(&self, counts: &[u64], count: u64) -> Result<(), Error> {
+        self.check_length(counts.len(), "counts")?;
+        let sum = counts.iter().fold(0_u64, |sum, &count| sum.saturating_add(count));
+        if sum == count { Ok(()) } else { Err(Error::WrongSum { sum, count }) }
     }
 
     fn check_length(&self, len: usize, list: &'static str) -> Result<(), Error> {

@@ -3,6 +3,8 @@
 use cableway_common_cuda::{Element, ReduceOperation};
 use cableway_datatype::Layout;
 
+use crate::function::{FunctionOperands, Reduced};
+
 /// Memory of a call, on the host or on a device: `count` elements of `layout`, or bytes without one.
 #[derive(Clone, Copy)]
 pub struct Memory<'a> {
@@ -146,4 +148,7 @@ pub enum Call<'a> {
     /// `MPI_Reduce_local`, which is no collective operation: the input is reduced with the output, to the output. Any
     /// process may call it at any time, on a communicator of its own.
     ReduceLocal(Operands),
+    /// A reduction by a function of the program. The host calls the function, so operands on devices are copied there and
+    /// back, in pieces.
+    ByFunction(FunctionOperands<'a>, Reduced),
 }

@@ -48,6 +48,14 @@ pub enum Error {
         /// The type.
         element: Element,
     },
+    /// The elements of a reduction by a function exceed the address space.
+    #[error("{count} elements of {size} bytes are more than memory can hold")]
+    TooMuchData {
+        /// The number of elements.
+        count: u64,
+        /// The bytes of one.
+        size: u64,
+    },
     /// The counts of a reduce-scatter do not add up.
     #[error("the counts of the ranks add up to {sum} elements, not to {count}: pass counts of all elements")]
     WrongSum {

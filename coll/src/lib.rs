@@ -8,10 +8,10 @@
 //!
 //! # Layers
 //! Each module uses those above it only.
-//! - `error`, `call`: what a program passes, and what it gets back.
+//! - `error`, `function`, `call`: what a program passes, and what it gets back.
 //! - `plan`: algorithms, as steps that depend on each other.
 //! - `costs`: predicts how long plans take.
-//! - `choice`, `placing`, `build`: make the plan of a call.
+//! - `choice`, `placing`, `by_function`, `build`: make the plan of a call.
 //! - `explain`: shows choices.
 //! - `reduce`: reductions of host memory.
 //! - `run`: executes a plan.
@@ -19,11 +19,13 @@
 
 mod agreement;
 mod build;
+mod by_function;
 mod call;
 mod choice;
 mod costs;
 mod error;
 mod explain;
+mod function;
 mod placing;
 mod plan;
 mod reduce;
@@ -34,4 +36,5 @@ pub use cableway_common_cuda::{Element, ReduceOperation};
 pub use call::{Call, Edge, Memory, Operands};
 pub use error::Error;
 pub use explain::{EXPLAINED, Prediction, Question, explain};
+pub use function::{Apply, Function, FunctionElement, FunctionOperands, Reduced};
 pub use run::{Collectives, Group, Operation};

@@ -187,6 +187,7 @@ for_several_ranks!(
     movement,
     groups,
     freed,
+    own_operations,
     neighbors,
     random_collectives,
     random_collectives_of_two_threads
@@ -225,11 +226,30 @@ fn choices_of_algorithms_are_explained() {
     }
 }
 
-/// Six calls in four rounds. The memory of the first round's copies serves the later ones.
+/// Seven calls on two types, twice: in three forms, in place or not (`MPI_Reduce_local` has one) on six counts, cut into
+/// small pieces; and on long data, cut into the usual ones.
+fn own_operations(ranks: u64) {
+    let small = ["-x", "CABLEWAY_TEST_INTERNAL=1", "-x", "CABLEWAY_COLL_SEGMENT=4K"];
+    // Pieces of 4 KiB and 1 MiB, of elements of 8 bytes.
+    let cases: [(&[&str], &[&str], u64, u64); 2] =
+        [(&small, &["512"], 2 * 2 * 6 * (6 * 3 * 2 + 1), 512), (&[], &["long", "400001"], 2 * 2 * 7, 131_072)];
+    for (settings, arguments, checks, piece) in cases {
+        let mut command = support::mpirun(u32::try_from(ranks).expect("a few ranks"));
+        command.args(BY_CABLEWAY).args(settings);
+        let said =
+            finish(&mut command, "own_operations", &arguments.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_checked(&said, ranks * checks);
+        assert_eq!(number(&said, "longest piece"), piece, "{said}");
+    }
+}
+
+/// Six calls in four rounds, by Open MPI's modules. The memory of the first round's copies serves the later ones.
 #[test]
 fn host_copies_keep_their_memory() {
     for ranks in [1, 2, 3] {
-        assert_checked(&run(ranks, "host_copies", &[]), ranks * 4 * 6);
+        let mut command = support::mpirun(ranks);
+        command.args(["--mca", "pml_cableway_coll_performer", "mpi"]);
+        assert_checked(&finish(&mut command, "host_copies", &[]), u64::from(ranks) * 4 * 6);
     }
 }
 

@@ -94,6 +94,8 @@ impl Simulation<'_> {
             Work::Reduce { sources, elements, .. } => {
                 self.occupy(rank, step, self.prices.reduce.of(elements * sources.len() as u64));
             }
+            // What a function of the program takes is unknown, and no choice depends on it.
+            Work::Fold { .. } => self.occupy(rank, step, 0),
         }
     }
 
@@ -102,7 +104,7 @@ impl Simulation<'_> {
         let (key, bytes, sends) = match &self.plans[rank as usize].steps[step as usize].work {
             &Work::Send { to, message, ref block } => ((rank, to, message), block.count, true),
             &Work::Receive { from, message, ref block } => ((from, rank, message), block.count, false),
-            Work::Copy { .. } | Work::Reduce { .. } => return,
+            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } => return,
         };
         match self.posted.remove(&key) {
             None => drop(self.posted.insert(key, step)),

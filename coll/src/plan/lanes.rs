@@ -57,7 +57,7 @@ impl Plan {
                     *other = members[*other as usize];
                     *number += message;
                 }
-                Work::Copy { .. } | Work::Reduce { .. } => {}
+                Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } => {}
             }
         }
         result

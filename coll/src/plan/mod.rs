@@ -17,6 +17,7 @@ pub(crate) mod hierarchy;
 mod lanes;
 pub(crate) mod neighbors;
 mod nodes;
+pub(crate) mod pieces;
 pub(crate) mod reduction;
 pub(crate) mod ring;
 pub(crate) mod scan;
@@ -30,6 +31,7 @@ use cableway_datatype::Layout;
 use smallvec::SmallVec;
 
 use crate::call::Memory;
+use crate::function::Function;
 
 pub(crate) use nodes::Nodes;
 pub(crate) use window::Window;
@@ -64,6 +66,15 @@ impl Place {
         match self {
             Place::User(address) => Place::User(address.wrapping_add(bytes as usize)),
             Place::Scratch(offset) => Place::Scratch(offset + bytes),
+        }
+    }
+
+    /// Returns the place this many bytes further on or back. It may lie outside the memory, if what is accessed there does
+    /// not.
+    pub(crate) fn offset(self, bytes: i64) -> Place {
+        match self {
+            Place::User(address) => Place::User(address.wrapping_add_signed(bytes as isize)),
+            Place::Scratch(offset) => Place::Scratch(offset.wrapping_add_signed(bytes)),
         }
     }
 }
@@ -115,6 +126,12 @@ pub(crate) enum Work {
         sources: SmallVec<[Place; 4]>,
         elements: u64,
     },
+    /// Combines each slot with the next one, by the plan's function. The result is in the last one, and the others but the
+    /// first are overwritten, too.
+    Fold {
+        slots: SmallVec<[Place; 4]>,
+        elements: u64,
+    },
 }
 
 /// A step, and the steps that wait for it.
@@ -142,6 +159,8 @@ pub(crate) struct Plan {
     pub(crate) scratch: u64,
     /// For plans with reductions.
     pub(crate) combine: Option<Combine>,
+    /// For plans with folds.
+    pub(crate) function: Option<Function>,
 }
 
 /// The number of sources of one reduction, which is that of the devices' kernels.
@@ -184,6 +203,11 @@ impl Plan {
             after = smallvec::smallvec![reduced];
         }
         self.push(Work::Reduce { destination, sources, elements }, &after)
+    }
+
+    /// Adds a combination of elements in slots of host memory, in their order.
+    pub(crate) fn fold(&mut self, slots: impl IntoIterator<Item = Place>, elements: u64, after: &[StepId]) -> StepId {
+        self.push(Work::Fold { slots: slots.into_iter().collect(), elements }, after)
     }
 
     /// Takes scratch memory.

@@ -114,8 +114,10 @@ impl Group {
             tags::of_operation(self.next.fetch_add(1, Ordering::Relaxed))
         };
         shared.engine.count_collective();
+        shared.engine.count_host_copy_allocations(shared.pools.host.new_allocations());
         let on = self.communicator.clone();
-        let site = Site { scratch: 0, working, first_tag, settled: self.in_streams };
+        let registered = matches!(scratch, Ok(Block::Host(_)));
+        let site = Site { scratch: 0, working, first_tag, settled: self.in_streams, registered };
         let mut operation = Operation::new(shared.clone(), on, site, plan, scratch);
         if among_neighbors {
             // Begin its messages now, in the order of the calls. The next poll returns an error again.

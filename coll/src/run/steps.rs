@@ -4,8 +4,9 @@ use cableway_common_cuda::{Completion, Order, Reduction, ReductionRun};
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode};
 use smallvec::SmallVec;
 
+use super::copies::{self, Terms};
 use super::shared::Collectives;
-use super::{copies, tags};
+use super::tags;
 use crate::error::Error;
 use crate::placing::Working;
 use crate::plan::{Block, Combine, Kind, Place, Plan, StepId, Work};
@@ -20,6 +21,8 @@ pub(super) struct Site {
     pub(super) first_tag: i32,
     /// Messages and copies follow no default stream, because that may stand behind a stream that waits for them.
     pub(super) settled: bool,
+    /// The scratch memory is host memory that the devices' drivers know.
+    pub(super) registered: bool,
 }
 
 /// A step that was started.
@@ -111,7 +114,7 @@ impl Active {
         let _ = match work {
             Work::Send { to, message, .. } => site.send(shared, on, (*to, *message), Buffer::EMPTY, messages),
             Work::Receive { from, message, .. } => site.receive(shared, on, (*from, *message), Buffer::EMPTY, messages),
-            Work::Copy { .. } | Work::Reduce { .. } => Ok(()),
+            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } => Ok(()),
         };
         (!active.messages.is_empty()).then_some(active)
     }
@@ -137,9 +140,11 @@ impl Site {
             }
             Work::Copy { from, to } => {
                 let (to_run, from_run) = (self.run(plan, to), self.run(plan, from));
+                let scratch = [to, from].iter().any(|block| matches!(block.place, Place::Scratch(_)));
                 if let (Some(to), Some(from)) = (to_run, from_run) {
+                    let terms = Terms { settled: self.settled, registered: self.registered && scratch };
                     // SAFETY: the plan's blocks lie in memory that no other step accesses now, and have one length.
-                    if let Some(copy) = unsafe { copies::start(&shared.pools.devices, to, from, self.settled) }? {
+                    if let Some(copy) = unsafe { copies::start(&shared.pools.devices, to, from, terms) }? {
                         started.copy = Some(copy);
                         return Ok(());
                     }
@@ -155,6 +160,16 @@ impl Site {
                 if let Some(combine) = plan.combine {
                     let destination = self.address(*destination);
                     started.reduction = self.reduce(shared, combine, destination, &sources, *elements)?;
+                }
+            }
+            Work::Fold { slots, elements } => {
+                for pair in slots.windows(2) {
+                    let (input, inout) = (self.address(pair[0]), self.address(pair[1]));
+                    if let Some(function) = plan.function {
+                        // SAFETY: the slots are apart, hold the elements, and are in host memory that no message accesses
+                        // now.
+                        unsafe { function.apply(input, inout, *elements) };
+                    }
                 }
             }
         }
@@ -250,7 +265,7 @@ impl Site {
     fn address(&self, place: Place) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(match place {
             Place::User(address) => address,
-            Place::Scratch(offset) => self.scratch + offset as usize,
+            Place::Scratch(offset) => self.scratch.wrapping_add(offset as usize),
         })
     }
 }

@@ -179,6 +179,31 @@ int cableway_describe_neighbors(struct cableway_described *d, struct cableway_ar
                                                        describe_receive(d, in, (int) d->call.receive.count)));
 }
 
+/* Describes how the host combines elements of a type. */
+static int describe_function(struct cableway_described *d, ompi_op_t *op, ompi_datatype_t *dtype)
+{
+    char *const origin = (char *) ((uintptr_t) 1 << 46); /* never accessed */
+    struct cableway_function *function = &d->call.function;
+    struct cableway_buffer two;
+    int rc = cableway_describe(&two, origin, 2, dtype);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    function->op = op;
+    function->datatype = dtype;
+    function->layout = two.layout;
+    function->size = dtype->super.size;
+    function->offset = (char *) two.address - origin;
+    cableway_keep_op(&d->kept, op);
+    return cableway_keep_type(&d->kept, dtype);
+}
+
+void shim_combine(const void *function, const void *in, void *inout, uint64_t elements)
+{
+    const struct cableway_function *by = function;
+    ompi_op_reduce(by->op, (void *) in, inout, (size_t) elements, by->datatype);
+}
+
 int cableway_describe_reduction(struct cableway_described *d, enum cableway_collective_kind kind, const void *sbuf,
                                 void *rbuf, size_t count, ompi_datatype_t *dtype, ompi_op_t *op, int root,
                                 ompi_communicator_t *comm)
@@ -192,7 +217,8 @@ int cableway_describe_reduction(struct cableway_described *d, enum cableway_coll
     d->call.input = sbuf;
     d->call.output = rbuf;
     d->call.count = count;
-    return cableway_reduces(op, dtype, &d->call.operation, &d->call.element) ? OMPI_SUCCESS : CABLEWAY_NOT_OURS;
+    return cableway_reduces(op, dtype, &d->call.operation, &d->call.element) ? OMPI_SUCCESS
+                                                                             : describe_function(d, op, dtype);
 }
 
 int cableway_describe_reduce_scatter(struct cableway_described *d, const void *sbuf, void *rbuf, const int *rcounts,

@@ -69,11 +69,11 @@ struct cableway_described {
 };
 
 /* The functions below fill in a call. Of an intercommunicator, that is an exchange with the other group. They return
- * OMPI_SUCCESS, an error, or this, for what the engine does not do: a program's own reductions, or types that no device
- * has. All members get the same answer. */
+ * OMPI_SUCCESS, an error, or this, for what the engine does not do: reductions between groups. All members get the same
+ * answer. */
 enum { CABLEWAY_NOT_OURS = 1 };
 
-/* Returns whether the engine reduces such elements, and their numbers. */
+/* Returns whether the engine reduces such elements itself, and their numbers. */
 bool cableway_reduces(ompi_op_t *op, ompi_datatype_t *datatype, int *operation, int *element);
 /* Implemented in Rust. */
 bool cableway_reduction_defined(int operation, int element);

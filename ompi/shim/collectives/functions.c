@@ -105,12 +105,11 @@ static int reduce_local(const void *in, void *inout, int count, ompi_datatype_t 
     mca_coll_base_comm_coll_t *lower = &self->lower;
     int rc = OMPI_SUCCESS;
     if (OPAL_UNLIKELY(cableway_devices_present())) {
-        struct cableway_described d;
-        if (NULL != self->members
-            && OMPI_SUCCESS == cableway_describe_reduction(&d, CABLEWAY_REDUCE_LOCAL, in, inout, count, dtype, op, 0,
-                                                           &ompi_mpi_comm_self.comm)
-            && (on_device(in, count, dtype) || on_device(inout, count, dtype))) {
-            return cableway_perform(self, &d, OMPI_SUCCESS);
+        if (NULL != self->members && (on_device(in, count, dtype) || on_device(inout, count, dtype))) {
+            struct cableway_described d;
+            rc = cableway_describe_reduction(&d, CABLEWAY_REDUCE_LOCAL, in, inout, count, dtype, op, 0,
+                                             &ompi_mpi_comm_self.comm);
+            return cableway_perform(self, &d, rc);
         }
         rc = first_error(SEND_ONE(count, dtype), RECV_ONE(count, dtype, READ | WRITE));
         rc = first_error(rc, cableway_error(cableway_staging_fill(call->staging)));

@@ -32,6 +32,15 @@ struct cableway_side {
     const struct cableway_edge *edges; /* one for each buffer of a neighbourhood operation, else NULL */
 };
 
+/* How the host combines elements: by an operation of the program, or by one of MPI's on a type that no device has. */
+struct cableway_function {
+    void *op;           /* NULL if the engine reduces, by `operation` and `element` below */
+    void *datatype;     /* of an element */
+    const void *layout; /* of an element; NULL if there are no gaps between elements */
+    uint64_t size;      /* the bytes of data of an element */
+    int64_t offset;     /* without a layout: where the first element begins, from the address on */
+};
+
 struct cableway_collective {
     int kind; /* enum cableway_collective_kind */
     int root;
@@ -44,6 +53,7 @@ struct cableway_collective {
     uint64_t count;
     const int *counts; /* of a reduce-scatter: one for each rank */
     size_t ranks;
+    struct cableway_function function; /* its address must not change while the call is under way */
 };
 
 enum cableway_performer { CABLEWAY_BY_HOST = 0, CABLEWAY_BY_ENGINE = 1, CABLEWAY_UNDECIDED = 2 };
@@ -71,5 +81,8 @@ int cableway_collectives_run(void *members, const struct cableway_collective *ca
 int cableway_collectives_start(void *members, const struct cableway_collective *call, void *owner);
 /* Implemented by the shim. */
 void shim_collective_completed(void *owner, int code);
+/* Makes each of so many elements at `inout` the combination of that at `in` and itself, in this order, by the struct
+ * cableway_function at `function`. */
+void shim_combine(const void *function, const void *in, void *inout, uint64_t elements);
 
 #endif

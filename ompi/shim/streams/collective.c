@@ -145,7 +145,7 @@ int cableway_mpix_collective(const char *call, const struct cableway_mpix_collec
         return cableway_mpix_failed(communicator, MPI_ERR_NO_MEM, call);
     }
     rc = describe(&self->described, arguments);
-    if (CABLEWAY_NOT_OURS == rc && is_reduction(arguments->kind)) {
+    if (OMPI_SUCCESS == rc && NULL != self->described.call.function.op) {
         opal_output(0, "cableway: %s: a stream reduces by MPI's own operations on their types only", call);
         rc = MPI_ERR_OP;
     } else if (OMPI_SUCCESS == rc) {

@@ -2,9 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use cableway_coll::{Call, Edge, Element, Error, Memory, Operands, ReduceOperation};
+use cableway_coll::{Call, Edge, Element, Error, FunctionOperands, Memory, Operands, ReduceOperation, Reduced};
 use cableway_datatype::Layout;
 
+use super::function::FunctionDescription;
 use crate::boundary::BufferDescription;
 
 /// `struct cableway_collective`
@@ -22,6 +23,7 @@ pub(crate) struct Description {
     count: u64,
     counts: *const c_int,
     ranks: usize,
+    function: FunctionDescription,
 }
 
 /// `struct cableway_side`
@@ -87,7 +89,7 @@ impl Description {
     /// Returns the call.
     ///
     /// # Safety
-    /// The description is valid, and its layouts live as long as the call.
+    /// The description is valid. Its layouts live as long as the call. It does not move before the operation has finished.
     pub(crate) unsafe fn call<'a>(&self) -> Result<Call<'a>, Error> {
         // SAFETY: the caller's promise.
         let (send, receive) = unsafe { (self.send.buffers(), self.receive.buffers()) };
@@ -97,6 +99,25 @@ impl Description {
         let nothing = Memory::bytes(std::ptr::null_mut(), 0);
         // A negative rank was refused by Open MPI.
         let root = self.root as u32;
+        // SAFETY: one count for each rank.
+        let counts =
+            || unsafe { slice(self.counts, self.ranks) }.iter().map(|&count| u64::try_from(count).unwrap_or(0));
+        if self.function.is_given() {
+            let reduced = match self.kind {
+                kind::ALLREDUCE => Reduced::Everywhere,
+                kind::REDUCE => Reduced::AtRoot(root),
+                kind::REDUCE_SCATTER => Reduced::Scattered(counts().collect()),
+                kind::SCAN => Reduced::Scan,
+                kind::EXCLUSIVE_SCAN => Reduced::ExclusiveScan,
+                kind::REDUCE_LOCAL => Reduced::Locally,
+                unknown => unreachable!("a reduction of kind {unknown}"),
+            };
+            let (input, output) = (self.input(), self.output.cast());
+            // SAFETY: the caller's promise.
+            let (function, element) = unsafe { (self.function.function(), self.function.element()) };
+            let operands = FunctionOperands { function, element, count: self.count, input, output };
+            return Ok(Call::ByFunction(operands, reduced));
+        }
         Ok(match self.kind {
             kind::BROADCAST => Call::Broadcast { memory: first(receive).unwrap_or(nothing), root },
             kind::GATHER => Call::Gather { send: first(send), receive: all(receive), root },
@@ -110,12 +131,7 @@ impl Description {
             }
             kind::ALLREDUCE => Call::Allreduce(self.operands()?),
             kind::REDUCE => Call::Reduce { operands: self.operands()?, root },
-            kind::REDUCE_SCATTER => {
-                // SAFETY: one count for each rank.
-                let counts = unsafe { slice(self.counts, self.ranks) };
-                let counts = counts.iter().map(|&count| u64::try_from(count).unwrap_or(0)).collect();
-                Call::ReduceScatter { operands: self.operands()?, counts }
-            }
+            kind::REDUCE_SCATTER => Call::ReduceScatter { operands: self.operands()?, counts: counts().collect() },
             kind::SCAN => Call::Scan(self.operands()?),
             kind::EXCLUSIVE_SCAN => Call::ExclusiveScan(self.operands()?),
             kind::REDUCE_LOCAL => Call::ReduceLocal(self.operands()?),
@@ -126,8 +142,11 @@ impl Description {
     fn operands(&self) -> Result<Operands, Error> {
         let operation = ReduceOperation::ALL[self.operation as usize];
         let element = Element::ALL[self.element as usize];
-        let input = (!self.in_place).then_some(self.input.cast());
-        Ok(Operands { operation, element, count: self.count, input, output: self.output.cast() })
+        Ok(Operands { operation, element, count: self.count, input: self.input(), output: self.output.cast() })
+    }
+
+    fn input(&self) -> Option<*const u8> {
+        (!self.in_place).then_some(self.input.cast())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Collective operations of communicators, for the shim: `shim/collectives/operations.h`.
 
 mod description;
+mod function;
 mod members;
 mod notices;
 mod report;

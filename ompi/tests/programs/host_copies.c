@@ -1,5 +1,5 @@
-/* Calls that run on host copies of device memory: reductions by the program's operation, of long double, and a call that
- * Open MPI passes to no component. The memory of the copies is allocated in the first rounds only.
+/* Calls that run on host copies of device memory if Open MPI's modules perform all collectives: reductions by the program's
+ * operation, of long double, and a call that Open MPI passes to no component. The memory of the copies is allocated in the first rounds only.
  * CABLEWAY_CUDA_LIBDIR names the driver. */
 #include "collectives/counters.h"
 #include "collectives/memory.h"

@@ -5,6 +5,7 @@
 
 mod hierarchies;
 mod moves;
+mod pieces;
 mod reductions;
 
 use std::collections::HashMap;
@@ -24,7 +25,10 @@ impl Random {
     }
 }
 
-/// One rank: its plan, the program's memory (addresses count from 0), and its scratch memory.
+/// The bytes before and behind the scratch memory that nothing may change.
+const MARGIN: usize = 256;
+
+/// One rank: its plan, the program's memory (addresses count from 0), and its scratch memory between margins.
 struct Rank {
     plan: Plan,
     user: Vec<u8>,
@@ -37,21 +41,44 @@ impl Rank {
     fn new(plan: Plan, user: Vec<u8>) -> Rank {
         let waiting: Vec<u32> = plan.steps.iter().map(|step| step.predecessors).collect();
         let ready = (0..).zip(&waiting).filter(|step| *step.1 == 0).map(|step| step.0).collect();
-        let scratch = vec![0xCC; plan.scratch as usize];
+        let scratch = vec![0xCC; plan.scratch as usize + 2 * MARGIN];
         Rank { plan, user, scratch, waiting, ready }
     }
 
     fn bytes(&mut self, place: Place, len: u64) -> &mut [u8] {
         let (memory, from) = match place {
-            Place::User(address) => (&mut self.user, address),
-            Place::Scratch(offset) => (&mut self.scratch, offset as usize),
+            Place::User(address) => (&mut self.user[..], address),
+            Place::Scratch(offset) => {
+                let end = self.scratch.len() - MARGIN;
+                (&mut self.scratch[..end], MARGIN + offset as usize)
+            }
         };
         &mut memory[from..from + len as usize]
     }
 
-    fn block(&mut self, block: &Block) -> &mut [u8] {
-        assert_eq!(block.kind, Kind::Bytes);
-        self.bytes(block.place, block.count)
+    /// Returns the runs of bytes of a block.
+    fn runs(&self, block: &Block) -> Vec<(Place, u64)> {
+        match block.kind {
+            Kind::Bytes => vec![(block.place, block.count)],
+            Kind::Typed(kind) => {
+                let blocks = self.plan.types[kind].blocks(block.count);
+                blocks.map(|run| (block.place.offset(run.offset), run.len)).collect()
+            }
+        }
+    }
+
+    fn read(&mut self, block: &Block) -> Vec<u8> {
+        self.runs(block).into_iter().flat_map(|(place, len)| self.bytes(place, len).to_vec()).collect()
+    }
+
+    fn write(&mut self, block: &Block, data: &[u8]) {
+        let runs = self.runs(block);
+        assert_eq!(runs.iter().map(|run| run.1).sum::<u64>(), data.len() as u64);
+        let mut from = 0;
+        for (place, len) in runs {
+            self.bytes(place, len).copy_from_slice(&data[from..from + len as usize]);
+            from += len as usize;
+        }
     }
 
     fn end(&mut self, step: StepId) {
@@ -91,9 +118,9 @@ fn run(mut ranks: Vec<Rank>, random: &mut Random) -> Vec<Vec<u8>> {
                 let (sent, received) = (sends.remove(&key).unwrap(), receives.remove(&key).unwrap());
                 let (from, to) = (key.0 as usize, key.1 as usize);
                 let Work::Send { block, .. } = ranks[from].plan.steps[sent as usize].work else { unreachable!() };
-                let data = ranks[from].block(&block).to_vec();
+                let data = ranks[from].read(&block);
                 let Work::Receive { block, .. } = ranks[to].plan.steps[received as usize].work else { unreachable!() };
-                ranks[to].block(&block).copy_from_slice(&data);
+                ranks[to].write(&block, &data);
                 ranks[from].end(sent);
                 ranks[to].end(received);
             }
@@ -102,6 +129,8 @@ fn run(mut ranks: Vec<Rank>, random: &mut Random) -> Vec<Vec<u8>> {
     for (rank, state) in ranks.iter().enumerate() {
         let stuck: Vec<_> = state.waiting.iter().filter(|left| **left != 0).collect();
         assert!(stuck.is_empty(), "rank {rank} of {} waits for ever", ranks.len());
+        let margins = state.scratch[..MARGIN].iter().chain(&state.scratch[state.scratch.len() - MARGIN..]);
+        assert!(margins.into_iter().all(|&byte| byte == 0xCC), "rank {rank} wrote beside its scratch memory");
     }
     assert!(sends.is_empty() && receives.is_empty(), "messages without a partner: {sends:?} {receives:?}");
     ranks.into_iter().map(|rank| rank.user).collect()
@@ -116,12 +145,13 @@ fn start(state: &mut Rank, rank: u32, step: StepId, (sends, receives): (Messages
             assert!(sends.insert((rank, to, message), step).is_none(), "two messages {message} from {rank} to {to}");
         }
         &Work::Receive { from, message, block } => {
-            state.block(&block).fill(0xAA);
+            let len = state.runs(&block).iter().map(|run| run.1).sum::<u64>();
+            state.write(&block, &vec![0xAA; len as usize]);
             assert!(receives.insert((from, rank, message), step).is_none());
         }
         &Work::Copy { from, to } => {
-            let data = state.block(&from).to_vec();
-            state.block(&to).copy_from_slice(&data);
+            let data = state.read(&from);
+            state.write(&to, &data);
             state.end(step);
         }
         Work::Reduce { destination, sources, elements } => {
@@ -132,6 +162,19 @@ fn start(state: &mut Rank, rank: u32, step: StepId, (sends, receives): (Messages
             let destination = state.bytes(destination, len).as_mut_ptr();
             // SAFETY: the slices above checked the ranges.
             unsafe { on_host(combine, destination, &sources, elements as usize) };
+            state.end(step);
+        }
+        Work::Fold { slots, elements } => {
+            let (slots, elements) = (slots.clone(), *elements);
+            let function = state.plan.function.unwrap();
+            let base = state.scratch[MARGIN..].as_mut_ptr();
+            for pair in slots.windows(2) {
+                let [Place::Scratch(input), Place::Scratch(inout)] = *pair else { panic!("a slot of the program's") };
+                let at = |offset: u64| base.wrapping_offset(offset as i64 as isize);
+                // SAFETY: the slots are in the scratch memory, or a little beside it if the plan is wrong. The margins are
+                // wider than the tests' elements, and are checked at the end.
+                unsafe { function.apply(at(input), at(inout), elements) };
+            }
             state.end(step);
         }
     }
