@@ -6,6 +6,7 @@ pub mod counters;
 pub mod descriptors;
 #[cfg(not(all(test, loom)))]
 pub mod fork;
+pub mod gate;
 pub mod kept;
 pub mod lock;
 pub mod parameters;
