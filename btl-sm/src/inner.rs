@@ -12,6 +12,7 @@ use cableway_common_cuda::{DescriptorRequest, Devices};
 use parking_lot::Mutex;
 
 use crate::NAME;
+use crate::blocks::Blocks;
 use crate::connection::wire::Hello;
 use crate::device::DeviceSegment;
 use crate::device_copy::DeviceCopies;
@@ -37,6 +38,8 @@ pub(crate) struct Inner {
     /// Created when device data is first sent. `None` if the system refused.
     device: OnceLock<Option<DeviceSegment>>,
     pub(crate) device_copies: DeviceCopies,
+    /// Memory of the program that peers map.
+    pub(crate) blocks: Blocks,
     peers: Mutex<HashMap<Rank, Arc<Peer>>>,
     indices: Mutex<Indices>,
     boxes_given: AtomicU32,
@@ -95,6 +98,7 @@ impl Inner {
             layout,
             device: OnceLock::new(),
             device_copies: DeviceCopies::new(devices, parameters),
+            blocks: Blocks::default(),
             peers: Mutex::default(),
             indices: Mutex::default(),
             boxes_given: AtomicU32::new(0),

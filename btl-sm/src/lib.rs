@@ -3,6 +3,7 @@
 //! ```text
 //! small messages      copied into a fast box, a ring from one sender to one receiver
 //! up to max_send_size copied into a fragment of the sender's segment, to which a box (or the receiver's FIFO) refers
+//! the program's blocks  mapped by peers, which read and write them as their own memory (`map`)
 //! large messages      the same, or copied once, by the kernel, from one process's memory into the other's (GET, PUT)
 //! device data         copied once, by a device, from one process's device memory into the other's (GET, PUT); else in
 //!                     fragments of a segment that both processes have registered with the driver
@@ -14,6 +15,7 @@
 //!
 //! **Linux only**: memfd, abstract sockets, `process_vm_readv`.
 
+mod blocks;
 mod card;
 mod connection;
 mod copy;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cableway_base::lock::{Lock, Locking};
 use cableway_base::{Parameters, Rank};
-use cableway_btl::{Btl, Cost, Endpoint, Error, Job, Upcalls};
+use cableway_btl::{Btl, Cost, Endpoint, Error, Job, Mapping, Upcalls};
 use cableway_common_cuda::Devices;
 
 use crate::NAME;
@@ -98,6 +98,15 @@ impl Btl for SharedMemory {
         }
         let _ = known.socket.set(card.socket);
         Ok(vec![Box::new(SmEndpoint::new(self.inner.clone(), known))])
+    }
+
+    fn allocate(&self, len: usize) -> Result<Option<Mapping>, Error> {
+        let made = self.inner.blocks.allocate(len);
+        made.map(Some).map_err(|error| Error::system(NAME, "allocating memory for peers", error))
+    }
+
+    fn is_mappable(&self, address: *const u8, len: usize) -> bool {
+        self.inner.blocks.contain(address, len)
     }
 
     fn is_connected(&self, peer: Rank) -> bool {

@@ -10,6 +10,8 @@ use cableway_btl::{Access, RemoteHandle};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::blocks::Place;
+
 /// A peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
@@ -147,6 +149,11 @@ impl Handle {
         Handle { address: (address as u64).into(), len: (len as u64).into(), access }
     }
 
+    /// Returns the length of the memory.
+    pub(crate) fn len(&self) -> u64 {
+        self.len.get()
+    }
+
     /// Encodes the handle.
     pub(crate) fn to_remote(self) -> Option<RemoteHandle> {
         RemoteHandle::new(self.as_bytes())
@@ -154,7 +161,10 @@ impl Handle {
 
     /// Returns the address of `len` bytes at `offset` of the peer's memory, if the peer permits this access.
     pub(crate) fn resolve(handle: &RemoteHandle, access: Access, offset: u64, len: usize) -> Result<u64, &'static str> {
-        let handle = Handle::read_from_bytes(handle.as_bytes()).map_err(|_| "the handle is malformed")?;
+        let (handle, place) = Handle::read_from_prefix(handle.as_bytes()).map_err(|_| "the handle is malformed")?;
+        if !place.is_empty() && place.len() != size_of::<Place>() {
+            return Err("the handle is malformed");
+        }
         let wanted = match access {
             Access::RemoteRead => READABLE,
             Access::RemoteWrite => WRITABLE,

@@ -6,8 +6,8 @@ use cableway_base::Rank;
 use cableway_common_cuda::Location;
 
 use crate::{
-    Access, Capabilities, Cost, Distance, Error, Fragment, FragmentKind, Local, Mover, Operation, Received, Region,
-    Registration, Remains, Remote, RemoteHandle,
+    Access, Capabilities, Cost, Distance, Error, Fragment, FragmentKind, Local, Mapping, Mover, Operation, Received,
+    Region, Registration, Remains, Remote, RemoteHandle,
 };
 
 /// One transport of this process. The crate's documentation states the contract.
@@ -44,6 +44,22 @@ pub trait Btl: Send + Sync {
     fn place(&self, peer: Rank) -> Option<u8> {
         let _ = peer;
         Some(0)
+    }
+
+    /// Allocates `len` bytes of zeros that processes of this node can map ([`Endpoint::map`]), from the beginning of a
+    /// page on. Returns `None` if this transport shares no memory. A forked child finds zeros there.
+    ///
+    /// # Errors
+    /// The system refused.
+    fn allocate(&self, len: usize) -> Result<Option<Mapping>, Error> {
+        let _ = len;
+        Ok(None)
+    }
+
+    /// Returns whether these bytes lie in one allocation that [`allocate`](Self::allocate) made and that still exists.
+    fn is_mappable(&self, address: *const u8, len: usize) -> bool {
+        let _ = (address, len);
+        false
     }
 
     /// Returns whether an established connection with `peer` may still deliver messages: the peer has neither left nor
@@ -146,6 +162,13 @@ pub trait Endpoint: Send {
     /// The link failed, or the peer has left.
     fn connect(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Maps memory that the peer has registered, if it lies in memory of the peer's [`Btl::allocate`]. The mapping begins
+    /// at the first registered byte and ends with the last one. Returns `None` if this process cannot map it.
+    fn map(&mut self, handle: &RemoteHandle) -> Option<Mapping> {
+        let _ = handle;
+        None
     }
 
     /// Estimates the time of an operation with `location` as the local side, for choosing among protocols.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Distance, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Mover, Offer,
+    Access, Capabilities, Cost, Distance, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Mapping, Mover, Offer,
     Operation, Region, Registration, Remote, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::Location;
@@ -186,6 +186,14 @@ impl Endpoint for SmEndpoint {
         if mover.operation() == Operation::Get { costs.direct } else { costs.push }
     }
 
+    fn map(&mut self, handle: &RemoteHandle) -> Option<Mapping> {
+        let remote = self.peer.link.get().and_then(|link| link.remote).filter(|_| self.peer.is_open())?;
+        crate::blocks::map(remote.pid, handle).unwrap_or_else(|error| {
+            log::debug!("{NAME}: registered memory of rank {} is not mapped: {error}", self.peer.rank);
+            None
+        })
+    }
+
     fn distance(&self) -> Option<Distance> {
         // Only a process whose memory can be copied from is known by its pid.
         let remote = self.peer.link.get()?.remote;
@@ -278,7 +286,8 @@ impl Endpoint for SmEndpoint {
         if !self.capabilities.flags.contains(Flags::GET) {
             return Ok(None);
         }
-        let handle = Handle::new(region.address, region.len, access).to_remote();
+        let handle = Handle::new(region.address, region.len, access);
+        let handle = self.inner.blocks.handle(handle, region.address, region.len);
         Ok(handle.map(|handle| Registration::new(handle, None)))
     }
 
