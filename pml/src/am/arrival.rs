@@ -87,11 +87,11 @@ impl<'a> Arrival<'a> {
         let then: Then<u64> = Box::new(then);
         match (buffer.packed_len(), self.data) {
             // Dropping the message drops the data.
-            (Err(error), _) => self.poster.state.complete(then, Err(error)),
+            (Err(error), _) => self.poster.state.landed(then, Err(error)),
             (Ok(capacity), Some(Data::Inline(data))) => {
                 // SAFETY: the caller's promise.
                 let result = unsafe { self.copy_inline(data, buffer, capacity) };
-                self.poster.state.complete(then, result);
+                self.poster.state.landed(then, result);
             }
             (Ok(_), Some(Data::Follows { len, tag })) => {
                 self.data = None;
@@ -110,6 +110,15 @@ impl<'a> Arrival<'a> {
         let devices = self.poster.engine.devices();
         let take = (data.len() as u64).min(capacity) as usize;
         let location = buffer.classify(devices);
+        if let Some((address, len)) =
+            buffer.contiguous().filter(|_| !location.on_device() && !data.is_empty() && data.len() == take)
+        {
+            debug_assert_eq!(len, capacity);
+            // SAFETY: the caller promises that this host memory is valid for writes, and it has as many bytes. The data is
+            // the engine's.
+            unsafe { address.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+            return Ok(data.len() as u64);
+        }
         // SAFETY: the caller's promise.
         let mut convertor = unsafe { buffer.convertor_to_receive(location, devices) };
         convertor.unpack_slice(&data[..take]).map_err(|error| Error::of_copy(error, &convertor))?;
@@ -141,7 +150,7 @@ unsafe fn land(poster: &Poster, source: u32, announced: u64, tag: i32, buffer: B
     if let Err(error) = started {
         // SAFETY: the request is not active, so this function owns the box again.
         let landing = unsafe { Box::from_raw(landing) };
-        landing.state.complete(landing.then, Err(error));
+        landing.state.landed(landing.then, Err(error));
     }
 }
 
@@ -155,7 +164,7 @@ unsafe fn landed(_request: *const Request, user: *mut c_void) {
     let result = request.result().and_then(|Status { len, .. }| {
         if len == announced { Ok(len) } else { Err(Error::OtherLength { source_rank: source, announced, sent: len }) }
     });
-    state.complete(then, result);
+    state.landed(then, result);
 }
 
 /// Receives data into no memory, so that its sender gets its buffer back.

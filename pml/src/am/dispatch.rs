@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
-use parking_lot::{Mutex, RwLock};
+use cableway_base::lock::{Lock, Locking, Shared};
+use parking_lot::Mutex;
 
 use super::arrival::{Arrival, discard};
 use super::poster::Poster;
@@ -50,13 +51,13 @@ pub(super) struct Dispatcher {
     /// It owns this value.
     engine: Weak<Engine>,
     state: Arc<State>,
-    handlers: RwLock<HashMap<u32, Handler, RandomState>>,
+    handlers: Shared<HashMap<u32, Handler, RandomState>>,
     /// Messages wait until there is a handler.
     open: AtomicBool,
     /// Whether a thread calls handlers now.
     busy: AtomicBool,
     /// Senders of which a message is being received, and their later messages. Used by the busy thread only.
-    blocked: Mutex<HashMap<u32, VecDeque<Message>, RandomState>>,
+    blocked: Lock<HashMap<u32, VecDeque<Message>, RandomState>>,
     reported: Mutex<Vec<u32>>,
     handled: AtomicU64,
     unknown: AtomicU64,
@@ -68,10 +69,10 @@ impl Dispatcher {
         Dispatcher {
             engine,
             state,
-            handlers: RwLock::default(),
+            handlers: Shared::new(Locking::REAL, HashMap::default()),
             open: AtomicBool::new(false),
             busy: AtomicBool::new(false),
-            blocked: Mutex::default(),
+            blocked: Lock::new(Locking::REAL, HashMap::default()),
             reported: Mutex::default(),
             handled: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
@@ -80,24 +81,26 @@ impl Dispatcher {
     }
 
     pub(super) fn add(&self, id: u32, handler: Handler) -> Result<(), Error> {
-        let mut handlers = self.handlers.write();
-        if handlers.contains_key(&id) {
-            return Err(Error::HandlerInUse { id });
-        }
-        handlers.insert(id, handler);
+        self.handlers.write(|handlers| {
+            if handlers.contains_key(&id) {
+                return Err(Error::HandlerInUse { id });
+            }
+            handlers.insert(id, handler);
+            Ok(())
+        })?;
         self.open.store(true, Ordering::Release);
         Ok(())
     }
 
     pub(super) fn remove(&self, id: u32) -> bool {
-        let removed = self.handlers.write().remove(&id);
+        let removed = self.handlers.write(|handlers| handlers.remove(&id));
         removed.is_some()
     }
 
     /// Drops all handlers and the messages that wait.
     pub(super) fn clear(&self) {
         // The values are dropped without a lock: what a handler owns may call back.
-        let handlers = std::mem::take(&mut *self.handlers.write());
+        let handlers = self.handlers.write(std::mem::take);
         let blocked = std::mem::take(&mut *self.blocked.lock());
         drop((handlers, blocked));
     }
@@ -111,7 +114,7 @@ impl Dispatcher {
     fn step(&self, engine: &Engine, poster: &Poster) -> bool {
         match self.state.pop() {
             Some(Event::Complete(complete)) => {
-                self.guarded(complete, || "a completion of an active message".to_owned());
+                self.guarded(|| complete.call(), || "a completion of an active message".to_owned());
                 return true;
             }
             Some(Event::Received { source, bytes }) => {
@@ -124,12 +127,17 @@ impl Dispatcher {
             return false;
         }
         let Some(message) = engine.take_waiting(&self.state.communicator, ANY, TAG) else { return false };
-        let source = message.status().source as u32;
+        let source = message.source();
         if let Some(later) = self.blocked.lock().get_mut(&source) {
-            later.push_back(message);
+            later.extend(message.keep());
             return true;
         }
-        if let Some(message) = self.handle_whole(engine, poster, source, message) {
+        if let Some(bytes) = message.payload() {
+            self.handle(engine, poster, source, bytes);
+            // The drop of the message gives the sender its credit back.
+            return true;
+        }
+        if let Some(message) = message.keep() {
             self.receive(engine, source, message, VecDeque::new());
         }
         true
@@ -191,7 +199,7 @@ impl Dispatcher {
             Ok(message) => message,
             Err(malformed) => return self.disconnect(engine, source, &malformed),
         };
-        let handler = self.handlers.read().get(&id).cloned();
+        let handler = self.handlers.read(|handlers| handlers.get(&id).cloned());
         let Some(handler) = handler else {
             if let Data::Follows { tag, .. } = data {
                 discard(engine, &self.state, source, tag);
@@ -235,7 +243,7 @@ impl Dispatcher {
     pub(super) fn finish(&self) {
         while let Some(event) = self.state.pop() {
             if let Event::Complete(complete) = event {
-                self.guarded(complete, || "a completion of an active message".to_owned());
+                self.guarded(|| complete.call(), || "a completion of an active message".to_owned());
             }
         }
     }
@@ -255,7 +263,7 @@ impl Service for Dispatcher {
             let Some(engine) = self.engine.upgrade() else { return handled };
             let poster = Poster { engine, state: self.state.clone() };
             let before = handled;
-            while handled < BATCH && self.step(&poster.engine, &poster) {
+            while handled < BATCH && self.has_work() && self.step(&poster.engine, &poster) {
                 handled += 1;
             }
             if handled == before {

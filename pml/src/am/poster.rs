@@ -124,7 +124,7 @@ impl Poster {
                 let outgoing = unsafe { Box::from_raw(outgoing) };
                 self.state.end_post();
                 let _: Outcome = ended?;
-                self.state.complete(outgoing.then, Ok(()));
+                self.state.posted(outgoing.then, Ok(()));
                 Ok(())
             }
         }
@@ -233,6 +233,6 @@ unsafe fn parcel_left(_request: *const Request, user: *mut c_void) {
 unsafe fn data_left(_request: *const Request, user: *mut c_void) {
     // SAFETY: the caller's promise.
     let Outgoing { request, then, state } = *unsafe { Box::from_raw(user.cast::<Outgoing>()) };
-    state.complete(then, request.result().map(drop));
+    state.posted(then, request.result().map(drop));
     state.end_post();
 }

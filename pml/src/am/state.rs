@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use cableway_base::lock::{Lock, Locking};
 
 use super::wire::TAG;
 use crate::error::Error;
@@ -16,15 +16,30 @@ pub(super) type Then<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
 /// Something for the dispatcher, which an operation's hook adds.
 pub(super) enum Event {
     /// A completion to call.
-    Complete(Box<dyn FnOnce() + Send>),
+    Complete(Complete),
     /// An active message that came without its bytes has been received, or has failed.
     Received { source: u32, bytes: Result<Box<[u8]>, Error> },
+}
+
+/// The end of an operation, and the function that learns of it.
+pub(super) enum Complete {
+    Landing(Then<u64>, Result<u64, Error>),
+    Post(Then<()>, Result<(), Error>),
+}
+
+impl Complete {
+    pub(super) fn call(self) {
+        match self {
+            Complete::Landing(then, result) => then(result),
+            Complete::Post(then, result) => then(result),
+        }
+    }
 }
 
 pub(super) struct State {
     /// It carries active messages only. The group is that of all processes that may send some.
     pub(super) communicator: Arc<Communicator>,
-    events: Mutex<VecDeque<Event>>,
+    events: Lock<VecDeque<Event>>,
     /// Their number, so that progress without an event takes no lock.
     waiting: AtomicUsize,
     /// Has the engine poll the dispatcher.
@@ -44,7 +59,7 @@ impl State {
     pub(super) fn new(engine: &Engine, communicator: Arc<Communicator>, borrowed: bool) -> Self {
         State {
             communicator,
-            events: Mutex::default(),
+            events: Lock::new(Locking::REAL, VecDeque::new()),
             waiting: AtomicUsize::new(0),
             attention: engine.attention().clone(),
             last_tag: AtomicI32::new(TAG),
@@ -99,8 +114,14 @@ impl State {
         self.attention.raise();
     }
 
-    pub(super) fn complete<T: Send + 'static>(&self, then: Then<T>, result: Result<T, Error>) {
-        self.push(Event::Complete(Box::new(move || then(result))));
+    /// Has the dispatcher call `then`.
+    pub(super) fn landed(&self, then: Then<u64>, result: Result<u64, Error>) {
+        self.push(Event::Complete(Complete::Landing(then, result)));
+    }
+
+    /// Has the dispatcher call `then`.
+    pub(super) fn posted(&self, then: Then<()>, result: Result<(), Error>) {
+        self.push(Event::Complete(Complete::Post(then, result)));
     }
 
     pub(super) fn pop(&self) -> Option<Event> {

@@ -4,6 +4,7 @@
 //! own.
 
 use memoffset::offset_of;
+use smallvec::SmallVec;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -58,6 +59,27 @@ pub(super) struct Preamble<'b> {
     pub(super) data: Data<'b>,
 }
 
+/// A buffer that grows. [`Extend`] copies byte by byte.
+pub(super) trait Append {
+    fn append(&mut self, bytes: &[u8]);
+}
+
+impl Append for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+impl<const N: usize> Append for SmallVec<[u8; N]>
+where
+    [u8; N]: smallvec::Array<Item = u8>,
+{
+    #[inline]
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 impl<'b> Preamble<'b> {
     /// Parses a message.
     ///
@@ -100,9 +122,9 @@ impl<'b> Preamble<'b> {
     }
 
     /// Appends the message to `out`. The header is at most [`HEADER_LIMIT`] bytes long.
-    pub(super) fn encode(&self, out: &mut impl Extend<u8>) {
+    pub(super) fn encode(&self, out: &mut impl Append) {
         let (id, header_len) = (self.id.into(), (self.header.len() as u16).into());
-        let mut put = |bytes: &[u8]| out.extend(bytes.iter().copied());
+        let mut put = |bytes: &[u8]| out.append(bytes);
         match self.data {
             Data::Inline(data) => {
                 put(InlineLayout { id, header_len, kind: INLINE.into() }.as_bytes());

@@ -32,28 +32,72 @@ struct Taken {
 }
 
 impl Message {
-    /// Returns the status that a probe would return.
-    pub fn status(&self) -> Status {
-        self.status
-    }
-
     /// Returns the bytes of a message that came whole, or `None` if they must be received.
     pub(crate) fn payload(&self) -> Option<&[u8]> {
         let unexpected = &self.taken.as_ref()?.unexpected;
         matches!(unexpected.content, Content::Eager).then_some(&unexpected.payload)
+    }
+
+    /// Returns the status that a probe would return.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}
+
+/// A message that was taken out of the queue of its communicator, as a [`Message`], for one call: it counts no
+/// references. Dropping it discards the message likewise.
+pub(crate) struct Waiting<'e> {
+    engine: &'e Engine,
+    communicator: &'e Arc<Communicator>,
+    source: u32,
+    tag: i32,
+    /// `None` once it became a [`Message`].
+    unexpected: Option<UnexpectedMessage>,
+}
+
+impl Waiting<'_> {
+    /// Returns the sender's rank in the communicator.
+    pub(crate) fn source(&self) -> u32 {
+        self.source
+    }
+
+    /// Returns the bytes of a message that came whole, or `None` if they must be received.
+    pub(crate) fn payload(&self) -> Option<&[u8]> {
+        let unexpected = self.unexpected.as_ref()?;
+        matches!(unexpected.content, Content::Eager).then_some(&unexpected.payload)
+    }
+
+    /// Makes a message that can be kept.
+    pub(crate) fn keep(mut self) -> Option<Message> {
+        let unexpected = self.unexpected.take()?;
+        let status = Status { source: self.source as i32, tag: self.tag, len: unexpected.len(), cancelled: false };
+        let taken = Taken { communicator: self.communicator.clone(), source: self.source, unexpected };
+        Some(Message { status, engine: self.engine.me.clone(), taken: Some(taken) })
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(unexpected) = self.unexpected.take() {
+            discard(self.engine, self.communicator, self.source, &unexpected);
+        }
     }
 }
 
 impl Drop for Message {
     fn drop(&mut self) {
         let (Some(taken), Some(engine)) = (self.taken.take(), self.engine.upgrade()) else { return };
-        let process = taken.communicator.group()[taken.source as usize];
-        if let Some(slot) = engine.known(process) {
-            let mut done = Done::default();
-            note_taken(slot, &taken.unexpected);
-            refuse(&engine, slot, &taken.unexpected, Abort::Discarded, &mut done);
-            done.run();
-        }
+        discard(&engine, &taken.communicator, taken.source, &taken.unexpected);
+    }
+}
+
+/// Gives the sender its credit back, and aborts the message if it waits.
+fn discard(engine: &Engine, on: &Communicator, source: u32, unexpected: &UnexpectedMessage) {
+    if let Some(slot) = engine.known(on.group()[source as usize]) {
+        let mut done = Done::default();
+        note_taken(slot, unexpected);
+        refuse(engine, slot, unexpected, Abort::Discarded, &mut done);
+        done.run();
     }
 }
 
@@ -93,9 +137,9 @@ impl Engine {
     }
 
     /// Takes the oldest message that waits, as [`improbe`](Self::improbe) does, but makes no progress.
-    pub(crate) fn take_waiting(&self, on: &Arc<Communicator>, source: i32, tag: i32) -> Option<Message> {
-        let taken = on.matching.lock().matcher.take(Pattern { source, tag })?;
-        Some(self.taken(on, taken))
+    pub(crate) fn take_waiting<'e>(&'e self, on: &'e Arc<Communicator>, source: i32, tag: i32) -> Option<Waiting<'e>> {
+        let (source, tag, unexpected) = on.matching.lock().matcher.take(Pattern { source, tag })?;
+        Some(Waiting { engine: self, communicator: on, source, tag, unexpected: Some(unexpected) })
     }
 
     fn taken(&self, on: &Arc<Communicator>, (source, tag, unexpected): (u32, i32, UnexpectedMessage)) -> Message {
