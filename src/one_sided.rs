@@ -1,6 +1,6 @@
 //! Blocking one-sided operations, for every kind of caller.
 
-use cableway_pml::{OneSided, Place, Request, Signal};
+use cableway_pml::{OneSided, Outcome, Place, Request, Signal};
 
 use crate::Error;
 use crate::buffer::{RecvBuffer, SendBuffer};
@@ -44,11 +44,13 @@ pub(crate) fn atomic<T: Word>(world: &Inner, operation: Atomic<T>, at: Place<'_>
 fn perform(
     world: &Inner,
     operation: Operation,
-    start: impl FnOnce(&OneSided, *const Request) -> Result<(), cableway_pml::Error>,
+    start: impl FnOnce(&OneSided, *const Request) -> Result<Outcome, cableway_pml::Error>,
 ) -> Result<(), Error> {
     // Its drop waits, too.
     let request = InFlight::new(&world.engine);
-    start(&world.one_sided, &raw const *request).map_err(|error| operation.failed(error))?;
-    request.wait();
+    match start(&world.one_sided, &raw const *request).map_err(|error| operation.failed(error))? {
+        Outcome::Complete => return Ok(()),
+        Outcome::Started => request.wait(),
+    }
     request.result().map(drop).map_err(|error| operation.failed(error))
 }

@@ -16,7 +16,7 @@ use crate::one_sided;
 use crate::world::{Inner, World};
 use crate::{Error, ErrorKind};
 
-/// Memory that can be registered: a vector, a [`DeviceVec`] or [`DeviceBuffer`], or any memory by its address ([`RawMemory`], `unsafe`). A
+/// Memory that can be registered: a vector, a [`SharedVec`](crate::SharedVec), a [`DeviceVec`] or [`DeviceBuffer`], or any memory by its address ([`RawMemory`], `unsafe`). A
 /// slice is registered in a scope ([`Scope::register`](crate::Scope::register)).
 pub trait Register: sealed::Region {}
 
@@ -230,6 +230,16 @@ impl<M> Registration<M> {
         let Registration { registered, memory } = self;
         drop(registered);
         memory
+    }
+}
+
+impl<M> Registration<M> {
+    pub(crate) fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> &mut M {
+        &mut self.memory
     }
 }
 

@@ -4,10 +4,10 @@
 # operations a second. Those of host memory and of registrations count on every machine.
 readonly RMA_TARGETS="put device device 8 1 6, put device device 64 1 9, put device device 4096 1 9, get device device 8 1 8,
     am host host 8 1 0.25, am device device 65536 1 9, register host host 8 1 0.3, register device device 8 1 0.3,
-    put-rate host host 8 1 3000000, put-rate device device 8 1 1500000"
+    put shared shared 8 1 0.22, put-rate shared shared 8 1 3000000, put-rate device device 8 1 1500000"
 
 readonly RMA_SIZES=${RMA_SIZES:-8,64,4096,65536,1048576,16777216}
-readonly RMA_PAIRS="host:host device:device host:device device:host"
+readonly RMA_PAIRS="host:host shared:shared device:device host:device device:host"
 
 # Devices of both ranks: their own where there are enough.
 rma_place() {
@@ -63,8 +63,9 @@ rma_ucx() {
     root=$(echo "$CARRY"/cache/cableway/peers/ucx-*)
     [ -x "$root/libucx/bin/ucx_perftest" ] || return 0
     local tls=posix,cma,self
-    [ "$pair" = host:host ] || tls=sm,cuda_copy,cuda_ipc,self
-    kinds=${pair//device/cuda}
+    [ "$pair" = "${pair//device/}" ] || tls=sm,cuda_copy,cuda_ipc,self
+    # Its host memory is shared memory.
+    kinds=${pair//device/cuda} kinds=${kinds//shared/host}
     for size in ${RMA_SIZES//,/ }; do
         often=$((5000000000 / (size + 2000000)))
         for test in put:ucp_put_lat: get:ucp_get:"-O 1" am:ucp_am_lat: put-rate:ucp_put_bw: get-rate:ucp_get:"-O 64" am-rate:ucp_am_bw:; do
@@ -99,7 +100,9 @@ rma_round() {
     done
     for test in put-rate am-rate; do
         for count in 1 2 4 8 16; do
-            rma_time threads $test host:host 8 $count
+            pair=host:host
+            [ $test = am-rate ] || pair=shared:shared
+            rma_time threads $test $pair 8 $count
         done
     done
 }
@@ -129,7 +132,7 @@ rma_table() {
                 missed = target[key] && (rate ? ours < target[key] : ours > target[key])
                 # Large puts and gets have the bandwidth of messages.
                 missed = missed || (w[1] ~ /^(put|get)-rate/ && w[4] >= 1048576 && ours < 0.95 * message)
-                counts = devices > 1 || w[2] == "host" && w[3] == "host" || w[1] == "register"
+                counts = devices > 1 || (w[2] " " w[3]) !~ /device/ || w[1] == "register"
                 printf "%-10s %-16s %9d %12s %12s %12s %12s %10s %s\n", w[1], w[2] "->" w[3], w[4], shown(ours), shown(message),
                     shown(median(all["ucx", key])), shown(median(all["staged", key])), target[key],
                     (!missed ? "" : (counts ? "FAILED" : "missed, but there is one device"))

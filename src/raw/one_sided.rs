@@ -1,6 +1,6 @@
 //! One-sided operations on memory that the caller keeps.
 
-use cableway_pml::{Place, Signal};
+use cableway_pml::{Outcome, Place, Signal};
 
 use super::RawRequest;
 use crate::buffer::sealed::{Readable, Writable};
@@ -26,8 +26,9 @@ impl Communicator {
         let operation = Operation::one_sided("put", &to, from.len());
         let request = RawRequest::in_flight(self);
         // SAFETY: the request is new and its drop waits; the caller keeps the buffer until then.
-        unsafe { self.world().one_sided.put(from, to, signal, &raw const *request) }
-            .map_err(|error| operation.failed(error))?;
+        let started = unsafe { self.world().one_sided.put(from, to, signal, &raw const *request) };
+        // A request of an operation that was complete at once stays inactive, which counts as complete.
+        let _: Outcome = started.map_err(|error| operation.failed(error))?;
         Ok(RawRequest::of_message(self, request, operation))
     }
 
@@ -43,8 +44,8 @@ impl Communicator {
         let operation = Operation::one_sided("get", &from, into.len());
         let request = RawRequest::in_flight(self);
         // SAFETY: as in `put_raw`.
-        unsafe { self.world().one_sided.get(into, from, &raw const *request) }
-            .map_err(|error| operation.failed(error))?;
+        let started = unsafe { self.world().one_sided.get(into, from, &raw const *request) };
+        let _: Outcome = started.map_err(|error| operation.failed(error))?;
         Ok(RawRequest::of_message(self, request, operation))
     }
 }

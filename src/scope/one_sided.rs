@@ -1,6 +1,6 @@
 //! One-sided operations in scopes.
 
-use cableway_pml::{OneSided, Place, Request as RawRequest, Signal};
+use cableway_pml::{OneSided, Outcome, Place, Request as RawRequest, Signal};
 
 use super::{Request, Scope};
 use crate::buffer::{RecvBuffer, SendBuffer};
@@ -121,10 +121,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn start_one_sided(
         &'scope self,
         operation: Operation,
-        start: impl FnOnce(&OneSided, *const RawRequest) -> Result<(), cableway_pml::Error>,
+        start: impl FnOnce(&OneSided, *const RawRequest) -> Result<Outcome, cableway_pml::Error>,
     ) -> Result<Request<'scope, 'env>, Error> {
         let request = InFlight::new(self.communicator.engine());
-        start(&self.communicator.world().one_sided, &raw const *request).map_err(|error| operation.failed(error))?;
-        Ok(self.pending(request, operation))
+        let started = start(&self.communicator.world().one_sided, &raw const *request);
+        match started.map_err(|error| operation.failed(error))? {
+            Outcome::Complete => Ok(Request::complete_of(self, &operation)),
+            Outcome::Started => Ok(self.pending(request, operation)),
+        }
     }
 }

@@ -13,9 +13,9 @@ use crate::selector::Status;
 #[must_use = "wait for the request to learn whether the operation succeeded"]
 pub struct Request<'scope, 'env: 'scope> {
     scope: &'scope Scope<'scope, 'env>,
-    /// The entry in the scope's list; none for a send that completed at once.
+    /// The entry in the scope's list; none for an operation that completed at once.
     entry: Option<Entry>,
-    /// The status of a send that completed at once.
+    /// The status of an operation that completed at once.
     status: Status,
 }
 
@@ -24,6 +24,13 @@ impl<'scope, 'env> Request<'scope, 'env> {
     pub(super) fn complete(scope: &'scope Scope<'scope, 'env>, to: Rank, tag: i32, buffer: &Buffer<'_>) -> Self {
         let bytes = buffer.packed_len().unwrap_or(u64::MAX);
         Request { scope, entry: None, status: Status { source: to, tag, bytes } }
+    }
+
+    /// Makes the request of a one-sided operation that completed at once.
+    #[inline]
+    pub(super) fn complete_of(scope: &'scope Scope<'scope, 'env>, operation: &Operation) -> Self {
+        let source = operation.peer.unwrap_or(0);
+        Request { scope, entry: None, status: Status { source, tag: 0, bytes: operation.bytes } }
     }
 
     #[inline]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use cableway_base::fork::Origin;
+use cableway_base::gate::Spread;
 use cableway_base::lock::{Lock, Locking};
 use cableway_base::parameters::DeviceProtocols;
 use cableway_base::{Counters, Parameters, Rank};
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) small_bounce: BouncePool,
     pub(crate) bounce: BouncePool,
     pub(crate) counters: Counters,
+    /// One-sided operations that were loads and stores, from many threads at a time.
+    pub(crate) direct_stores: Spread,
     /// Polls without an event before a waiting call yields its processor.
     pub(crate) spin: u64,
     /// Held by the thread that sleeps on the transports.
@@ -147,6 +150,7 @@ impl Core {
             small_bounce: BouncePool::new(&devices, small, small_count),
             bounce: BouncePool::new(&devices, parameters.device_chunk_size, parameters.device_chunks),
             counters: Counters::default(),
+            direct_stores: Spread::default(),
             spin: if crowded { 0 } else { parameters.pml_spin as u64 },
             sleeping: Mutex::new(()),
             crowded,

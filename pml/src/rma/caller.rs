@@ -1,16 +1,17 @@
 //! The caller's side: the operations on other processes' registered memory.
 //!
-//! Each target has a lane: its window of operations, and a watch that ends the operations when the target dies.
+//! Each target has a lane: its window of operations, and a watch that ends the operations when the target dies. Lanes
+//! are found without a lock.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use ahash::RandomState;
 use cableway_base::Rank;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
-use super::exposure_wire::Ways;
 use super::exposures::Exposures;
+use super::gates::{Gates, Reach};
 use super::operation::Operation;
 use super::watch::watch;
 use super::window::Window;
@@ -22,15 +23,37 @@ use crate::wire::Malformed;
 /// The operations of a process.
 pub(super) struct Caller {
     pub(super) poster: Poster,
-    lanes: RwLock<HashMap<Rank, Arc<Lane>, RandomState>>,
+    /// By target.
+    lanes: Box<[OnceLock<Arc<Lane>>]>,
 }
 
 /// The operations to one target.
 #[derive(Default)]
 pub(super) struct Lane {
     state: Mutex<State>,
+    /// Operations may not be complete at once: a fence holds earlier ones, or the target is lost. Written under the lock
+    /// of the state.
+    ordered: AtomicBool,
     /// The target's memory that this process reaches directly. Locked after no other lock.
-    pub(super) exposures: Mutex<Exposures<Ways>>,
+    pub(super) exposures: Mutex<Exposures<Reach>>,
+    /// The target's memory that this process has mapped.
+    pub(super) gates: Gates,
+}
+
+impl Lane {
+    /// Returns whether operations may be complete at once.
+    #[inline]
+    pub(super) fn is_free(&self) -> bool {
+        !self.ordered.load(Ordering::Acquire)
+    }
+
+    /// Changes the state.
+    fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let result = act(&mut state);
+        self.ordered.store(state.lost.is_some() || state.window.holds(), Ordering::Release);
+        result
+    }
 }
 
 #[derive(Default)]
@@ -47,7 +70,8 @@ struct State {
 
 impl Caller {
     pub(super) fn new(poster: Poster) -> Self {
-        Caller { poster, lanes: RwLock::default() }
+        let lanes = (0..poster.size()).map(|_| OnceLock::new()).collect();
+        Caller { poster, lanes }
     }
 
     /// Adds an operation, which `make` makes from its number, and starts it unless a fence holds it.
@@ -56,15 +80,14 @@ impl Caller {
     /// The target is gone. Nothing was made.
     pub(super) fn issue(self: &Arc<Self>, to: Rank, make: impl FnOnce(u64) -> Operation) -> Result<(), Error> {
         let lane = self.lane(to)?;
-        let (operation, now) = {
-            let mut state = lane.state.lock();
+        let (operation, now) = lane.with(|state| {
             if let Some(error) = &state.lost {
                 return Err(error.clone());
             }
             let operation = Arc::new(make(state.window.next_number()));
             let now = state.window.add(operation.clone());
-            (operation, now)
-        };
+            Ok((operation, now))
+        })?;
         if now {
             operation.start(self);
         }
@@ -72,19 +95,21 @@ impl Caller {
     }
 
     /// Returns the lane to a target, and begins to watch the target if the lane is new.
-    fn lane(self: &Arc<Self>, to: Rank) -> Result<Arc<Lane>, Error> {
-        if let Some(lane) = self.known(to) {
+    fn lane(self: &Arc<Self>, to: Rank) -> Result<&Arc<Lane>, Error> {
+        let size = self.lanes.len();
+        let no_such = || Error::NoSuchRank { rank: i32::try_from(to).unwrap_or(i32::MAX), size };
+        let place = self.lanes.get(to as usize).ok_or_else(no_such)?;
+        if let Some(lane) = place.get() {
             return Ok(lane);
         }
-        let lane = {
-            let mut lanes = self.lanes.write();
-            if let Some(lane) = lanes.get(&to) {
-                return Ok(lane.clone());
-            }
-            let lane = Arc::<Lane>::default();
-            lanes.insert(to, lane.clone());
-            lane
-        };
+        let mut new = false;
+        let lane = place.get_or_init(|| {
+            new = true;
+            Arc::default()
+        });
+        if !new {
+            return Ok(lane);
+        }
         let me = Arc::downgrade(self);
         watch(&self.poster, to, move |error| {
             if let Some(caller) = me.upgrade() {
@@ -95,13 +120,18 @@ impl Caller {
         Ok(lane)
     }
 
-    pub(super) fn known(&self, to: Rank) -> Option<Arc<Lane>> {
-        self.lanes.read().get(&to).cloned()
+    #[inline]
+    pub(super) fn known(&self, to: Rank) -> Option<&Arc<Lane>> {
+        self.lanes.get(to as usize)?.get()
     }
 
     /// Returns why a target answers no more. Watches it from now on.
     pub(super) fn check(self: &Arc<Self>, target: Rank) -> Result<(), Error> {
-        self.lane(target)?.state.lock().lost.clone().map_or(Ok(()), Err)
+        let lane = self.lane(target)?;
+        if lane.is_free() {
+            return Ok(());
+        }
+        lane.state.lock().lost.clone().map_or(Ok(()), Err)
     }
 
     /// Handles an answer.
@@ -116,13 +146,13 @@ impl Caller {
     /// Notes that an operation is complete, and starts those that waited for it.
     pub(super) fn ended(self: &Arc<Self>, to: Rank, number: u64) {
         let Some(lane) = self.known(to) else { return };
-        {
-            let mut state = lane.state.lock();
+        let idle = lane.with(|state| {
             let ready = state.window.end(number);
             state.ready.extend(ready);
-            if state.ready.is_empty() || std::mem::replace(&mut state.starting, true) {
-                return;
-            }
+            state.ready.is_empty() || std::mem::replace(&mut state.starting, true)
+        });
+        if idle {
+            return;
         }
         loop {
             let next = {
@@ -141,12 +171,11 @@ impl Caller {
     /// Ends all operations to a target that answers no more, and refuses later ones.
     pub(super) fn lose(self: &Arc<Self>, to: Rank, error: &Error) {
         let Some(lane) = self.known(to) else { return };
-        let ending = {
-            let mut state = lane.state.lock();
+        let ending = lane.with(|state| {
             state.lost.get_or_insert_with(|| error.clone());
             state.ready.clear();
             state.window.clear()
-        };
+        });
         lane.exposures.lock().clear();
         for operation in ending {
             operation.fail(self, error.clone());
@@ -156,7 +185,7 @@ impl Caller {
     /// Orders later operations to `to`, or to every target, after all earlier ones.
     pub(super) fn fence(&self, to: Option<Rank>) {
         for (_, lane) in self.chosen(to) {
-            lane.state.lock().window.fence();
+            lane.with(|state| state.window.fence());
         }
     }
 
@@ -172,8 +201,7 @@ impl Caller {
     }
 
     pub(super) fn chosen(&self, to: Option<Rank>) -> Vec<(Rank, Arc<Lane>)> {
-        let lanes = self.lanes.read();
-        let chosen = lanes.iter().filter(|(rank, _)| to.is_none_or(|to| to == **rank));
-        chosen.map(|(rank, lane)| (*rank, lane.clone())).collect()
+        let lanes = (0..).zip(&self.lanes).filter(|(rank, _)| to.is_none_or(|to| to == *rank));
+        lanes.filter_map(|(rank, lane)| Some((rank, lane.get()?.clone()))).collect()
     }
 }

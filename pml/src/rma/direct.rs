@@ -11,8 +11,8 @@ use cableway_btl::{Flags, Region};
 use cableway_common_cuda::{Location, Order};
 
 use super::caller::Caller;
-use super::exposure_wire::Ways;
 use super::exposures::{Begin, Ticket};
+use super::gates::Reach;
 use super::operation::{Local, Memory, Operation, Part};
 use super::wire::Wish;
 use crate::am::INLINE_LIMIT;
@@ -70,8 +70,8 @@ impl Operation {
         if direct::choose(&access) == Way::Owner {
             return false;
         }
-        let Some(ways) = self.reach(caller) else { return false };
-        let way = if store { ways.write } else { ways.read };
+        let Some(reach) = self.reach(caller) else { return false };
+        let way = if store { reach.ways.write } else { reach.ways.read };
         let started = way.is_some_and(|way| {
             // SAFETY: the operation keeps the memory until it is complete, and its use of the exposure until the move
             // has ended.
@@ -84,7 +84,7 @@ impl Operation {
     }
 
     /// Begins to use the exposure of the memory, or asks the owner for it.
-    fn reach(&self, caller: &Caller) -> Option<Arc<Ways>> {
+    fn reach(&self, caller: &Caller) -> Option<Arc<Reach>> {
         let span = &self.ask.span;
         // The owner refuses a put with a wrong signal before it writes. Here only a word that the owner has exposed is
         // known to be right. Its alignment was checked.
@@ -98,7 +98,7 @@ impl Operation {
             false => (exposures.ask(&word.name), word.name),
         })?;
         match begun {
-            Begin::Use(ways) => Some(ways),
+            Begin::Use(reach) => Some(reach),
             Begin::Ask => {
                 caller.ask_to_expose(self.to, &name);
                 None

@@ -34,6 +34,16 @@ impl From<&Name> for Ticket {
     }
 }
 
+/// How memory is reached. Some of its uses need not be told to [`Exposures`].
+pub(super) trait Reached {
+    /// Admits no more such uses.
+    fn close(&self);
+
+    /// Returns whether none of them is under way, after [`close`](Self::close). Once it has returned true it is not asked
+    /// again.
+    fn is_over(&self) -> bool;
+}
+
 /// See the module. `E` describes how memory is reached.
 pub(super) struct Exposures<E> {
     entries: HashMap<u32, Entry<E>, RandomState>,
@@ -80,7 +90,7 @@ impl<E> Default for Exposures<E> {
     }
 }
 
-impl<E> Exposures<E> {
+impl<E: Reached> Exposures<E> {
     /// Begins an access to a span.
     pub(super) fn begin(&mut self, span: &Span) -> Begin<E> {
         if !self.covers(span) {
@@ -137,6 +147,9 @@ impl<E> Exposures<E> {
         let entry = self.entry(ticket).filter(|entry| matches!(entry.stage, Stage::Asked))?;
         match granted {
             Granted::Exposed { exposed, len } => {
+                if closed {
+                    exposed.close();
+                }
                 entry.stage = Stage::Held { exposed: Arc::new(exposed), len, uses: 0, revoked: closed };
                 return Some(entry.is_over());
             }
@@ -152,10 +165,24 @@ impl<E> Exposures<E> {
     #[must_use]
     pub(super) fn revoke(&mut self, ticket: Ticket) -> bool {
         let Some(entry) = self.entry(ticket) else { return false };
-        if let Stage::Held { revoked, .. } = &mut entry.stage {
+        if let Stage::Held { exposed, revoked, .. } = &mut entry.stage {
             *revoked = true;
+            exposed.close();
         }
         entry.is_over()
+    }
+
+    /// Looks at revoked exposures again, after uses that were not told have ended. Returns those about which
+    /// [`end`](Self::end) would return true.
+    #[must_use]
+    pub(super) fn over(&mut self) -> Vec<Ticket> {
+        let over = self.entries.values_mut().filter_map(|entry| entry.is_over().then(|| Ticket::from(&entry.name)));
+        over.collect()
+    }
+
+    /// Returns the name of memory about which the owner was asked.
+    pub(super) fn name(&mut self, ticket: Ticket) -> Option<Name> {
+        self.entry(ticket).map(|entry| entry.name)
     }
 
     /// Notes that the owner was told. Until then it must not be asked again.
@@ -176,6 +203,11 @@ impl<E> Exposures<E> {
     /// Forgets everything: the owner is gone.
     pub(super) fn clear(&mut self) {
         self.closed = true;
+        for entry in self.entries.values() {
+            if let Stage::Held { exposed, .. } = &entry.stage {
+                exposed.close();
+            }
+        }
         self.entries.clear();
     }
 
@@ -189,10 +221,13 @@ impl<E> Exposures<E> {
     }
 }
 
-impl<E> Entry<E> {
+impl<E: Reached> Entry<E> {
     /// Turns a revoked exposure without uses into one that is being released. Returns whether it did.
     fn is_over(&mut self) -> bool {
-        let over = matches!(self.stage, Stage::Held { uses: 0, revoked: true, .. });
+        let over = match &self.stage {
+            Stage::Held { exposed, uses: 0, revoked: true, .. } => exposed.is_over(),
+            _ => false,
+        };
         if over {
             self.stage = Stage::Releasing;
         }
@@ -206,6 +241,14 @@ mod tests {
     use zerocopy::little_endian::U32;
 
     use super::*;
+
+    impl Reached for u32 {
+        fn close(&self) {}
+
+        fn is_over(&self) -> bool {
+            true
+        }
+    }
 
     fn name(slot: u32, generation: u32, authenticator: u8) -> Name {
         Name { slot: U32::new(slot), generation: U32::new(generation), authenticator: [authenticator; 16] }
@@ -249,7 +292,7 @@ mod tests {
         assert_eq!(exposures.begin(&span(key, 0, 1)), Begin::Ask);
         assert_eq!(exposures.close(), []);
         assert!(exposures.is_open());
-        assert_eq!(exposures.granted(Ticket::from(&key), Granted::Exposed { exposed: (), len: 1 }), Some(true));
+        assert_eq!(exposures.granted(Ticket::from(&key), Granted::Exposed { exposed: 0, len: 1 }), Some(true));
         exposures.released(Ticket::from(&key));
         assert!(!exposures.is_open());
         assert_eq!(exposures.begin(&span(key, 0, 1)), Begin::Owner);

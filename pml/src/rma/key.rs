@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// zeros, as [`Default`] makes it, names no memory.
 ///
 /// ```text
-/// base: u64 | len: u64 | rank: u32 | class: u8 | vendor: u8 | z: 2 | device: 16 | name: 24 |        64 bytes
+/// base: u64 | len: u64 | rank: u32 | class: u8 | vendor: u8 | mappable: u8 | z | device: 16 | name: 24 |   64 bytes
 /// name      | slot: u32 | generation: u32 | authenticator: 16 |                       24 bytes
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -23,7 +23,8 @@ pub struct RemoteKey {
     rank: U32,
     class: u8,
     vendor: u8,
-    zero: [u8; 2],
+    mappable: u8,
+    zero: u8,
     device: [u8; 16],
     name: [u8; size_of::<Name>()],
 }
@@ -63,6 +64,8 @@ pub(super) struct Described {
     pub(super) class: MemoryClass,
     /// The device that owns the memory.
     pub(super) device: Option<Owning>,
+    /// Whether processes of the owner's node can map it.
+    pub(super) mappable: bool,
 }
 
 /// A device that owns memory.
@@ -86,7 +89,8 @@ impl RemoteKey {
             rank: U32::new(described.rank),
             class,
             vendor: described.device.map_or(0, |device| vendor_number(device.vendor)),
-            zero: [0; 2],
+            mappable: described.mappable.into(),
+            zero: 0,
             device: described.device.map_or([0; 16], |device| device.uuid),
             name: zerocopy::transmute!(name),
         }
@@ -131,6 +135,11 @@ impl RemoteKey {
     /// Returns the vendor of that device, or `None` for host memory, or if this version does not know it.
     pub fn vendor(&self) -> Option<Vendor> {
         [Vendor::Nvidia, Vendor::Amd].into_iter().find(|&vendor| vendor_number(vendor) == self.vendor)
+    }
+
+    /// Returns whether processes of the owner's node can map the memory.
+    pub(super) fn is_mappable(&self) -> bool {
+        self.mappable == 1
     }
 
     /// Returns the place that begins `offset` bytes into the memory.
@@ -186,12 +195,13 @@ mod tests {
     fn a_key_keeps_what_it_describes_and_hides_its_authenticator() {
         let name = Name { slot: U32::new(7), generation: U32::new(9), authenticator: [0xab; 16] };
         let device = Some(Owning { vendor: Vendor::Amd, uuid: [5; 16] });
-        let described = Described { base: 0x1000, len: 80, rank: 3, class: MemoryClass::Managed, device };
+        let described =
+            Described { base: 0x1000, len: 80, rank: 3, class: MemoryClass::Managed, device, mappable: true };
         let key = RemoteKey::new(&described, name);
         let read = RemoteKey::read_from_bytes(key.as_bytes()).unwrap();
         assert_eq!((read, read.base(), read.len(), read.rank()), (key, 0x1000, 80, 3));
         assert_eq!((read.class(), read.device()), (Some(MemoryClass::Managed), Some([5; 16])));
-        assert_eq!(read.vendor(), Some(Vendor::Amd));
+        assert_eq!((read.vendor(), read.is_mappable()), (Some(Vendor::Amd), true));
         assert!(!format!("{key:?}").contains("171") && !format!("{key:?}").contains("ab, "), "{key:?}");
         assert!(key.covers(80, 0) && key.covers(0, 80) && !key.covers(1, 80) && !key.covers(u64::MAX, 2));
         assert_eq!(RemoteKey { class: 4, ..key }.class(), None);

@@ -8,22 +8,27 @@
 //! - `key`: the remote key. `registry`: the table of registered memory, pure state. `wire`: asks and answers.
 //! - `owner`: serves asks. `words`: signals and atomic operations, by the owner's CPU. `registered`: a registration.
 //! - `window`: numbers, fences and completion of the operations to a target, pure state.
-//! - `operation`, `caller`: operations under way. `watch`: reports targets that die.
+//! - `calls`: the calls that start operations. `operation`, `caller`: operations under way. `watch`: reports targets that
+//!   die.
 //! - `direct`: operations that the caller makes by itself. `exposures`, `reach`: the memory that it reaches so. `grants`,
-//!   `exposing`: the same at the owner. `exposure_wire`: their messages. `exposures` and `grants` are pure state.
+//!   `exposing`: the same at the owner. `exposure_wire`: their messages. `exposures` and `grants` are pure
+//!   state. `gates`, `mapped`: operations that are loads and stores.
 //!
 //! # Order
 //! Operations to one target are independent of each other, unless a fence is between them. The signal of a put is given
 //! after all its data is there. An operation is complete at the caller only after it is complete at the target.
 
 mod caller;
+mod calls;
 mod direct;
 mod exposing;
 mod exposure_wire;
 mod exposures;
+mod gates;
 mod grants;
 mod key;
 mod kinds;
+mod mapped;
 mod operation;
 mod owner;
 mod reach;
@@ -35,7 +40,6 @@ mod wire;
 mod words;
 
 use std::ops::RangeInclusive;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -48,21 +52,18 @@ use registered::LAST_WAIT;
 pub use registered::Registered;
 
 use crate::am::{ActiveMessages, Arrival, INLINE_LIMIT};
-use crate::buffer::Buffer;
-use crate::core::Active;
 use crate::error::Error;
 use crate::protocol::Explained;
 use crate::protocol::direct::Asked;
-use crate::tag::{Engine, Request};
+use crate::tag::Engine;
 use crate::wire::Malformed;
 use caller::Caller;
 use exposing::Exposing;
 use exposure_wire::{EXPOSE, EXPOSED, RELEASED, REVOKE};
 use key::{Described, Owning};
-use operation::{Local, Memory, Operation};
 use owner::{Owner, disconnect};
-use registry::{Region, Span};
-use wire::{ANSWER, ASK, Answer, Ask, Change, SignalAsk, Update, Wish};
+use registry::Region;
+use wire::{ANSWER, ASK, Answer, Ask};
 
 /// The one-sided operations of one engine. May be used from any thread.
 pub struct OneSided {
@@ -124,79 +125,10 @@ impl OneSided {
             rank: self.me,
             class: location.class,
             device: owning(devices, &location),
+            mappable: len > 0 && !location.on_device() && self.engine.is_mappable(address, bytes),
         };
         let (exposing, poster) = (self.exposing.clone(), self.active.poster().clone());
         Ok(Registered::new(exposing, poster, region, RemoteKey::new(&described, name)))
-    }
-
-    /// Starts to copy `from`, one run of bytes on the host or a device, to `to`. Then `signal` is given. The request
-    /// completes when both are done at the target.
-    ///
-    /// # Safety
-    /// As [`Engine::isend`].
-    ///
-    /// # Errors
-    /// The place is not within the memory, the buffer is not one run of bytes, the signal is misaligned or of another
-    /// process, or the target is gone. The request is not active then. Later failures are reported in the request.
-    pub unsafe fn put(
-        &self,
-        from: Buffer<'_>,
-        to: Place<'_>,
-        signal: Option<Signal<'_>>,
-        request: *const Request,
-    ) -> Result<(), Error> {
-        let memory = contiguous(from)?;
-        let span = self.span(to, memory.len)?;
-        let signal = signal.map(|signal| self.signal(&signal, to.key.rank())).transpose()?;
-        // SAFETY: the caller's promise.
-        unsafe { self.start(to.key, span, Wish::Put(signal), Local::Put(memory), request) }
-    }
-
-    /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer.
-    ///
-    /// # Safety
-    /// As [`Engine::irecv`].
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
-    pub unsafe fn get(&self, into: Buffer<'_>, from: Place<'_>, request: *const Request) -> Result<(), Error> {
-        let memory = contiguous(into)?;
-        let span = self.span(from, memory.len)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.start(from.key, span, Wish::Get, Local::Get(memory), request) }
-    }
-
-    /// Starts an atomic operation on the word at `at`, and stores the word before it in `old`. The target's CPU makes it.
-    ///
-    /// # Safety
-    /// `old` has as many bytes as the word. It and the request stay valid and untouched until the request completes.
-    ///
-    /// # Errors
-    /// The word is not within the memory or is misaligned, or the target is gone. Later failures are in the request.
-    pub unsafe fn atomic(
-        &self,
-        operation: AtomicOperation,
-        width: Width,
-        at: Place<'_>,
-        old: *mut u8,
-        request: *const Request,
-    ) -> Result<(), Error> {
-        let bytes = match width {
-            Width::Four => 4,
-            Width::Eight => 8,
-        };
-        let span = self.word(at, bytes)?;
-        let (update, value, compare) = match operation {
-            AtomicOperation::Add(value) => (Update::Add, value, 0),
-            AtomicOperation::Swap(value) => (Update::Set, value, 0),
-            AtomicOperation::CompareSwap { expected, new } => (Update::CompareSet, new, expected),
-            AtomicOperation::And(value) => (Update::And, value, 0),
-            AtomicOperation::Or(value) => (Update::Or, value, 0),
-            AtomicOperation::Xor(value) => (Update::Xor, value, 0),
-        };
-        let (wish, local) = (Wish::Atomic(Change { update, value, compare }), Local::Atomic(old.expose_provenance()));
-        // SAFETY: the caller's promise.
-        unsafe { self.start(at.key, span, wish, local, request) }
     }
 
     /// Orders operations that start after this call after all earlier ones to `target`, or to every target. Does not
@@ -283,70 +215,11 @@ impl OneSided {
         self.active.close();
     }
 
-    /// # Safety
-    /// As [`put`](Self::put), [`get`](Self::get) or [`atomic`](Self::atomic).
-    unsafe fn start(
-        &self,
-        key: &RemoteKey,
-        span: Span,
-        wish: Wish,
-        local: Local,
-        request: *const Request,
-    ) -> Result<(), Error> {
-        self.engine.core().check_open()?;
-        let Some(request) = NonNull::new(request.cast_mut()) else {
-            return Err(Error::BadRequest { reason: "it is null" });
-        };
-        let to = key.rank();
-        let on_device = matches!(key.class(), Some(MemoryClass::Device | MemoryClass::Managed));
-        if !matches!(local, Local::Atomic(_)) && (on_device || span.len > INLINE_LIMIT as u64) {
-            // A direct access may end at once, so that nothing waits for it. A program that makes only such accesses must
-            // hear nevertheless that an owner revokes its memory.
-            self.engine.progress();
-        }
-        self.caller.issue(to, |number| {
-            // SAFETY: the caller's promise; the completion is the first field of a request.
-            let user = unsafe { Active::new(request.cast()) };
-            // SAFETY: the caller's promise.
-            unsafe { Operation::new(to, Ask { number, span, wish }, local, on_device, user) }
-        })
-    }
-
     fn check_rank(&self, rank: Rank) -> Result<(), Error> {
         if rank < self.size {
             return Ok(());
         }
         Err(Error::NoSuchRank { rank: i32::try_from(rank).unwrap_or(i32::MAX), size: self.size as usize })
-    }
-
-    fn span(&self, place: Place<'_>, len: u64) -> Result<Span, Error> {
-        let Place { key, offset } = place;
-        self.check_rank(key.rank())?;
-        if key.covers(offset, len) {
-            return Ok(Span { name: key.name(), offset, len });
-        }
-        Err(Error::OutsideRegistration { offset, len, registered: key.len() })
-    }
-
-    fn word(&self, place: Place<'_>, width: u64) -> Result<Span, Error> {
-        let span = self.span(place, width)?;
-        if place.key.base().wrapping_add(span.offset).is_multiple_of(width) {
-            return Ok(span);
-        }
-        Err(Error::MisalignedWord { offset: span.offset, width })
-    }
-
-    fn signal(&self, signal: &Signal<'_>, target: Rank) -> Result<SignalAsk, Error> {
-        let word = self.word(signal.at, 8)?;
-        let owner = signal.at.key.rank();
-        if owner != target {
-            return Err(Error::ForeignSignal { owner, target });
-        }
-        let (update, value) = match signal.update {
-            SignalUpdate::Set(value) => (Update::Set, value),
-            SignalUpdate::Add(value) => (Update::Add, value),
-        };
-        Ok(SignalAsk { word, update, value })
     }
 }
 
@@ -371,12 +244,6 @@ fn listen(
 fn owning(devices: &Devices, location: &cableway_common_cuda::Location) -> Option<Owning> {
     let device = location.device.filter(|_| location.class != MemoryClass::Pinned)?;
     Some(Owning { vendor: devices.vendor(device)?, uuid: devices.uuid(device).ok()? })
-}
-
-fn contiguous(buffer: Buffer<'_>) -> Result<Memory, Error> {
-    buffer.packed_len()?;
-    let (address, len) = buffer.contiguous().ok_or(Error::NotContiguous)?;
-    Ok(Memory { address: address.expose_provenance(), len })
 }
 
 /// Parses an ask and an answer, and writes them again. For fuzzers.

@@ -45,6 +45,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    #[inline]
+    pub(super) fn address_of(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.address)
+    }
+
     fn buffer(&self) -> Buffer<'static> {
         Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len)
     }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use cableway_base::Rank;
+use cableway_base::lock::{Lock, Locking};
 use cableway_common_cuda::{Devices, Location};
-use parking_lot::Mutex;
 
 use super::key::Name;
 use super::registry::{Pin, Region, Registry, Span};
@@ -22,25 +22,61 @@ use crate::tag::Engine;
 use crate::wire::Malformed;
 
 /// The registered memory of a process.
-#[derive(Default)]
 pub(super) struct Owner {
-    registry: Mutex<Registry>,
+    registry: Lock<Registry>,
+    drawn: Lock<Drawn>,
     words: Words,
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        let (registry, drawn) = (Registry::default(), Drawn { bytes: [[0; 16]; DRAWN], left: 0 });
+        let real = Locking::REAL;
+        Owner { registry: Lock::new(real, registry), drawn: Lock::new(real, drawn), words: Words::default() }
+    }
+}
+
+/// The number of authenticators that are drawn at a time. A system call for each would be most of the time of a
+/// registration of memory that was registered before.
+const DRAWN: usize = 64;
+
+/// Random bytes of the system. Each is used once.
+struct Drawn {
+    bytes: [[u8; 16]; DRAWN],
+    left: usize,
+}
+
+impl Drawn {
+    /// Returns random bytes, or `None` if the system has none.
+    fn authenticator(&mut self) -> Option<[u8; 16]> {
+        if self.left == 0 {
+            self.draw()?;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.bytes[self.left]))
+    }
+
+    #[cold]
+    fn draw(&mut self) -> Option<()> {
+        let bytes = self.bytes.as_flattened_mut();
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+                Ok(count) => filled += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        self.left = DRAWN;
+        Some(())
+    }
 }
 
 impl Owner {
     /// Adds memory, whose location was looked up.
     pub(super) fn add(&self, region: Region) -> Result<Name, Error> {
-        let mut authenticator = [0; 16];
-        let mut filled = 0;
-        while filled < authenticator.len() {
-            let flags = rustix::rand::GetRandomFlags::empty();
-            match rustix::rand::getrandom(&mut authenticator[filled..], flags) {
-                Ok(bytes) => filled += bytes,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(Error::BadRegistration { reason: "the system has no random numbers" }),
-            }
-        }
+        let drawn = self.drawn.lock().authenticator();
+        let authenticator = drawn.ok_or(Error::BadRegistration { reason: "the system has no random numbers" })?;
         let added = self.registry.lock().add(region, authenticator);
         added.ok_or(Error::BadRegistration { reason: "its addresses wrap around" })
     }
@@ -57,10 +93,14 @@ impl Owner {
 
     /// Reads a word of registered memory.
     pub(super) fn load(self: &Arc<Self>, devices: &Devices, span: &Span) -> Result<u64, Error> {
-        let PinnedWord { pinned: _pinned, word } =
-            self.pin_word(span).map_err(|reason| Error::BadWord { offset: span.offset, reason })?;
-        // SAFETY: the word is registered and pinned, and was checked to be aligned.
-        let loaded = unsafe { self.words.load(devices, word) };
+        let bad = |reason| Error::BadWord { offset: span.offset, reason };
+        // A wait calls this in a loop, so it counts no references.
+        let pin = self.registry.lock().pin(span).map_err(bad)?;
+        let word = Word { address: pin.address, width: span.len, location: pin.location };
+        // SAFETY: the word is registered and pinned, and aligned.
+        let loaded = word.is_aligned().then(|| unsafe { self.words.load(devices, word) });
+        self.registry.lock().unpin(pin);
+        let loaded = loaded.ok_or(Refusal::Misaligned).map_err(bad)?;
         loaded.map_err(|source| Error::Device { address: word.address, len: word.width, source })
     }
 
@@ -239,5 +279,22 @@ pub(super) fn disconnect(engine: &Engine, peer: Rank, malformed: &Malformed) {
         let mut done = Done::default();
         core::disconnect(engine, slot, malformed, &mut done);
         done.run();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_authenticator_is_used_twice() {
+        let owner = Owner::default();
+        let region = Region { address: 4096, len: 8, location: Location::HOST };
+        let names: Vec<Name> = (0..3 * DRAWN).map(|_| owner.add(region).unwrap()).collect();
+        let different: HashSet<[u8; 16]> = names.iter().map(|name| name.authenticator).collect();
+        assert_eq!(different.len(), 3 * DRAWN);
+        assert!(!different.contains(&[0; 16]));
     }
 }

@@ -6,8 +6,9 @@ use cableway_base::Rank;
 use zerocopy::IntoBytes;
 
 use super::caller::Caller;
-use super::exposure_wire::{EXPOSE, EXPOSED_LEN, RELEASED, Ways, parse_exposed};
+use super::exposure_wire::{EXPOSE, EXPOSED_LEN, RELEASED, parse_exposed};
 use super::exposures::{Exposures, Ticket};
+use super::gates::Reach;
 use super::key::Name;
 use crate::am::Arrival;
 use crate::buffer::Buffer;
@@ -32,7 +33,7 @@ impl Caller {
             return Err(Malformed::OneSided("an exposure of another length"));
         }
         let (ticket, granted) = parse_exposed(header, handles)?;
-        let release = self.exposures_of(owner, |exposures| exposures.granted(ticket, granted)).flatten();
+        let release = self.take_grant(owner, ticket, granted);
         let release = release.ok_or(Malformed::OneSided("an exposure that was not asked for"))?;
         self.release_if(release, owner, ticket);
         Ok(())
@@ -65,11 +66,11 @@ impl Caller {
     }
 
     /// Runs `act` with the exposures of an owner to which there were operations.
-    pub(super) fn exposures_of<R>(&self, owner: Rank, act: impl FnOnce(&mut Exposures<Ways>) -> R) -> Option<R> {
+    pub(super) fn exposures_of<R>(&self, owner: Rank, act: impl FnOnce(&mut Exposures<Reach>) -> R) -> Option<R> {
         Some(act(&mut self.known(owner)?.exposures.lock()))
     }
 
-    fn release_if(&self, release: bool, owner: Rank, ticket: Ticket) {
+    pub(super) fn release_if(&self, release: bool, owner: Rank, ticket: Ticket) {
         if !release {
             return;
         }

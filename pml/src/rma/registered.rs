@@ -64,11 +64,18 @@ impl Registered {
         }
         let name = &self.key.name();
         self.exposing.owner.close(name);
+        let remove = || {
+            self.exposing.revoke(&self.poster, name);
+            self.exposing.owner.remove(name)
+        };
+        // Nobody accesses most memory at its end.
+        if remove() {
+            return;
+        }
         let mut removed = false;
         let end = Instant::now() + LAST_WAIT;
         engine.wait_until(|| {
-            self.exposing.revoke(&self.poster, name);
-            removed = self.exposing.owner.remove(name);
+            removed = remove();
             removed || ((std::thread::panicking() || engine.core().check_open().is_err()) && Instant::now() > end)
         });
         if !removed {

@@ -68,6 +68,11 @@ impl<T: Clone> Window<T> {
         starting
     }
 
+    /// Returns whether an operation that is added now does not start at once.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Returns an operation that is under way.
     pub(super) fn under_way(&self, number: u64) -> Option<&T> {
         self.under_way.get(&number)
@@ -123,7 +128,9 @@ mod tests {
                         let number = group.len() as u64;
                         prop_assert_eq!(window.next_number(), number);
                         group.push(fences);
+                        let holds = window.holds();
                         let now = window.add(number);
+                        prop_assert_eq!(now, !holds);
                         prop_assert_eq!(now, complete_before(&group, &ended, fences));
                         started.extend(now.then_some(number));
                     }

@@ -38,29 +38,18 @@ impl Words {
     /// # Safety
     /// The word is allocated and aligned, and lies where `location` says.
     pub(super) unsafe fn change(&self, devices: &Devices, word: Word, change: Change) -> Result<u64, DeviceError> {
-        let to = |old| result(word.width, old, change);
         if word.location.on_device() {
             let _alone = self.on_devices.lock();
             // SAFETY: the caller's promise.
             let old = unsafe { read(devices, word)? };
-            let new = to(old).to_le_bytes();
+            let new = result(word.width, old, change).to_le_bytes();
             let address = std::ptr::with_exposed_provenance_mut(word.address);
             // SAFETY: the caller's promise; the value is as long as the word.
             unsafe { devices.copy(address, new.as_ptr(), word.width as usize)? };
             return Ok(old);
         }
-        const ORDER: Ordering = Ordering::SeqCst;
-        // The functions always answer, so both results are the word before.
-        Ok(if word.width == 8 {
-            // SAFETY: the caller's promise. Registered memory is shared with peers, so its owner does not borrow it.
-            let atomic = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(word.address)) };
-            atomic.fetch_update(ORDER, ORDER, |old| Some(to(old))).unwrap_or_else(|old| old)
-        } else {
-            // SAFETY: as above.
-            let atomic = unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(word.address)) };
-            let old = atomic.fetch_update(ORDER, ORDER, |old| Some(to(u64::from(old)) as u32));
-            u64::from(old.unwrap_or_else(|old| old))
-        })
+        // SAFETY: the caller's promise.
+        Ok(unsafe { change_host(word, change) })
     }
 
     /// Reads a word. Everything that was written before the value that it returns is visible afterwards.
@@ -81,6 +70,29 @@ impl Words {
             let atomic = unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(word.address)) };
             u64::from(atomic.load(Ordering::SeqCst))
         })
+    }
+}
+
+/// Changes a word in host memory, as [`Words::change`] does.
+///
+/// # Safety
+/// As [`Words::change`].
+pub(super) unsafe fn change_host(word: Word, change: Change) -> u64 {
+    const ORDER: Ordering = Ordering::SeqCst;
+    let to = |old| result(word.width, old, change);
+    if word.width != 8 {
+        // SAFETY: the caller's promise. Registered memory is shared with peers, so its owner does not borrow it.
+        let atomic = unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(word.address)) };
+        // The function always answers, so both results are the word before.
+        let old = atomic.fetch_update(ORDER, ORDER, |old| Some(to(u64::from(old)) as u32));
+        return u64::from(old.unwrap_or_else(|old| old));
+    }
+    // SAFETY: as above.
+    let atomic = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(word.address)) };
+    match change.update {
+        Update::Set => atomic.swap(change.value, ORDER),
+        Update::Add => atomic.fetch_add(change.value, ORDER),
+        _ => atomic.fetch_update(ORDER, ORDER, |old| Some(to(old))).unwrap_or_else(|old| old),
     }
 }
 

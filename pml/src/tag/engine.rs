@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use cableway_base::lock::{Locking, Shared};
 use cableway_base::{Counters, Rank};
+use cableway_btl::Mapping;
 use cableway_common_cuda::Devices;
 
 use super::registry::Registry;
@@ -155,6 +156,26 @@ impl Engine {
         &self.core().devices
     }
 
+    /// Allocates `len` bytes of zeros that processes of this node can map. Returns `None` if no transport in use shares
+    /// memory.
+    ///
+    /// # Errors
+    /// The engine was finalized, or the system refused.
+    pub fn allocate_shared(&self, len: usize) -> Result<Option<Mapping>, Error> {
+        self.core().check_open()?;
+        for slot in &self.core().btls {
+            if let Some(mapping) = slot.btl.allocate(len)? {
+                return Ok(Some(mapping));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns whether memory lies in an allocation of [`allocate_shared`](Self::allocate_shared).
+    pub(crate) fn is_mappable(&self, address: *const u8, len: usize) -> bool {
+        self.core().btls.iter().any(|slot| slot.btl.is_mappable(address, len))
+    }
+
     /// Returns the engine's counters. May be called from any thread, also on an engine whose calls never overlap
     /// otherwise: it takes no lock.
     pub fn counters(&self) -> Counters {
@@ -163,6 +184,7 @@ impl Engine {
         counters.ipc_mappings.add(made);
         counters.ipc_hits.add(hits);
         let sum = counters.snapshot();
+        sum.one_sided_direct.add(self.core().direct_stores.get());
         self.protocols.peers.met().for_each(|slot| slot.peer.counters.add_to(&sum));
         sum
     }

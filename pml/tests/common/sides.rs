@@ -49,14 +49,14 @@ impl Sides {
     pub fn start_put(&self, from: usize, data: &[u8], to: Place<'_>, signal: Option<Signal<'_>>) -> Box<Request> {
         let request = Box::new(Request::new());
         // SAFETY: tests keep the data and the box until the request is complete.
-        unsafe { self.sides[from].put(bytes(data), to, signal, &*request) }.unwrap();
+        let _ = unsafe { self.sides[from].put(bytes(data), to, signal, &*request) }.unwrap();
         request
     }
 
     pub fn start_get(&self, by: usize, into: &mut [u8], from: Place<'_>) -> Box<Request> {
         let request = Box::new(Request::new());
         // SAFETY: tests keep the memory and the box until the request is complete.
-        unsafe { self.sides[by].get(space(into), from, &*request) }.unwrap();
+        let _ = unsafe { self.sides[by].get(space(into), from, &*request) }.unwrap();
         request
     }
 
@@ -73,7 +73,7 @@ impl Sides {
     ) -> Result<(), Error> {
         let request = Request::new();
         // SAFETY: the request is waited for.
-        unsafe { self.sides[from].put(data, to, signal, &request) }?;
+        let _ = unsafe { self.sides[from].put(data, to, signal, &request) }?;
         self.ranks.finish(&[&request]);
         request.result().map(drop)
     }
@@ -85,7 +85,7 @@ impl Sides {
     pub fn get_into(&self, by: usize, into: Buffer<'_>, from: Place<'_>) -> Result<(), Error> {
         let request = Request::new();
         // SAFETY: the request is waited for.
-        unsafe { self.sides[by].get(into, from, &request) }?;
+        let _ = unsafe { self.sides[by].get(into, from, &request) }?;
         self.ranks.finish(&[&request]);
         request.result().map(drop)
     }
@@ -93,7 +93,7 @@ impl Sides {
     pub fn atomic(&self, by: usize, operation: AtomicOperation, width: Width, at: Place<'_>) -> Result<u64, Error> {
         let (request, mut old) = (Request::new(), [0_u8; 8]);
         // SAFETY: the request is waited for.
-        unsafe { self.sides[by].atomic(operation, width, at, old.as_mut_ptr(), &request) }?;
+        let _ = unsafe { self.sides[by].atomic(operation, width, at, old.as_mut_ptr(), &request) }?;
         self.ranks.finish(&[&request]);
         request.result().map(|_| u64::from_le_bytes(old))
     }

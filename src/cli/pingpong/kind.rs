@@ -9,6 +9,8 @@ use crate::cli::Failure;
 pub(crate) enum MemoryKind {
     /// Ordinary host memory
     Host,
+    /// Host memory that the processes of a node share, so that puts and gets are stores and loads
+    Shared,
     /// Page-locked host memory
     Pinned,
     /// Device memory
@@ -30,7 +32,7 @@ pub(crate) enum MemoryKind {
 impl MemoryKind {
     pub(crate) fn on_device(self) -> Option<BufferKind> {
         match self {
-            MemoryKind::Host => None,
+            MemoryKind::Host | MemoryKind::Shared => None,
             MemoryKind::Pinned => Some(BufferKind::Pinned),
             MemoryKind::Device => Some(BufferKind::Device),
             MemoryKind::Pool => Some(BufferKind::Pool),
@@ -51,7 +53,7 @@ pub(crate) struct Devices {
 
 /// Chooses the devices. `wanted` names those of rank 0 and rank 1. By default rank 1 uses the second device if there is one.
 pub(crate) fn devices(world: &World, kinds: [MemoryKind; 2], wanted: [Option<u32>; 2]) -> Result<Devices, Failure> {
-    if kinds == [MemoryKind::Host; 2] {
+    if kinds.iter().all(|kind| kind.on_device().is_none()) {
         return Ok(Devices { index: [None; 2], simulated: false });
     }
     let failed = |error| Failure::failed(1, format!("cannot use device memory: {error}"));
@@ -60,7 +62,7 @@ pub(crate) fn devices(world: &World, kinds: [MemoryKind; 2], wanted: [Option<u32
     let count = facts.devices.len();
     let mut index = [None; 2];
     for (rank, kind) in kinds.into_iter().enumerate() {
-        if kind == MemoryKind::Host {
+        if kind.on_device().is_none() {
             continue;
         }
         let number = wanted[rank].unwrap_or(if count > 1 { rank as u32 } else { 0 });

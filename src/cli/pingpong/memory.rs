@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cableway::{DeviceBuffer, DeviceIndex, RawBuffer, World};
+use cableway::{DeviceBuffer, DeviceIndex, RawBuffer, SharedVec, World};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::kind::MemoryKind;
@@ -17,6 +17,7 @@ struct Page([u8; 4096]);
 
 enum Storage {
     Host(Vec<Page>),
+    Shared(SharedVec<Page>),
     Device(DeviceBuffer),
 }
 
@@ -40,12 +41,16 @@ impl Memory {
         bytes: u64,
     ) -> Result<Self, Failure> {
         let len = shape.span(bytes).max(1);
+        let pages = len.div_ceil(size_of::<Page>());
         let storage = match (kind.on_device(), device) {
+            _ if kind == MemoryKind::Shared => {
+                Storage::Shared(world.shared_vec(pages).map_err(|error| Failure::failed(1, error))?)
+            }
             (Some(kind), Some(device)) => {
                 let buffer = DeviceBuffer::new(world.devices(), device, kind, len);
                 Storage::Device(buffer.map_err(|error| Failure::failed(1, error))?)
             }
-            _ => Storage::Host(vec![Page([0; 4096]); len.div_ceil(size_of::<Page>())]),
+            _ => Storage::Host(vec![Page([0; 4096]); pages]),
         };
         Ok(Memory { storage, shape, staging: Vec::new() })
     }
@@ -96,6 +101,7 @@ impl Memory {
     pub(crate) fn whole(&self) -> (*mut u8, usize) {
         match &self.storage {
             Storage::Host(pages) => (pages.as_ptr().cast::<u8>().cast_mut(), size_of_val(&pages[..])),
+            Storage::Shared(pages) => (pages.as_ptr().cast::<u8>().cast_mut(), size_of_val(&pages[..])),
             Storage::Device(buffer) => (buffer.as_device_ptr(), buffer.len()),
         }
     }
@@ -135,6 +141,7 @@ impl Memory {
         let range = self.slot(slot, size);
         match &mut self.storage {
             Storage::Host(pages) => change(&mut pages.as_mut_bytes()[range]),
+            Storage::Shared(pages) => change(&mut pages.as_mut_bytes()[range]),
             Storage::Device(buffer) => {
                 self.staging.clear();
                 self.staging.resize(range.len(), POISON);
@@ -150,6 +157,7 @@ impl Memory {
         let range = self.slot(slot, size);
         let bytes = match &self.storage {
             Storage::Host(pages) => &pages.as_bytes()[range],
+            Storage::Shared(pages) => &pages.as_bytes()[range],
             Storage::Device(buffer) => {
                 self.staging.resize(range.len(), 0);
                 buffer.copy_to_host(range.start, &mut self.staging).map_err(|error| Failure::failed(1, error))?;

@@ -1,6 +1,8 @@
 //! Puts and gets between two ranks, each with registered memory.
 
-use cableway::{Communicator, Place, Rank, RawBuffer, RawMemory, Registration, RemoteKey, Signal, SignalUpdate, World};
+use cableway::{
+    Communicator, Place, Rank, RawBuffer, RawMemory, Registration, RemoteKey, SharedVec, Signal, SignalUpdate, World,
+};
 
 use super::memory::Memory;
 use crate::cli::Failure;
@@ -14,7 +16,7 @@ pub(crate) struct Remote<'a> {
     peer: Rank,
     /// Ends before the memory is freed.
     _memory: Registration<RawMemory>,
-    signal: Registration<Vec<u64>>,
+    signal: Registration<SharedVec<u64>>,
     peers_memory: RemoteKey,
     peers_signal: RemoteKey,
     /// The number of puts to this rank so far.
@@ -33,7 +35,7 @@ impl<'a> Remote<'a> {
         let (address, len) = memory.whole();
         // SAFETY: the caller's promise.
         let memory = world.register(unsafe { RawMemory::new(address.cast(), len as u64) })?;
-        let signal = world.register(vec![0_u64])?;
+        let signal = world.register(world.shared_vec::<u64>(1)?)?;
         let mut keys = [RemoteKey::default(); 4];
         on.allgather(&[*memory.key(), *signal.key()], &mut keys)?;
         let peer = 1 - on.rank();

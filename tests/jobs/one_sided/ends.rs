@@ -46,6 +46,10 @@ pub(super) fn dropped() -> Outcome {
                         let memory = memory.into_memory();
                         bytes.copy_from_slice(zerocopy::IntoBytes::as_bytes(&memory[..]));
                     }
+                    Window::Shared(memory) => {
+                        let memory = memory.into_memory();
+                        bytes.copy_from_slice(zerocopy::IntoBytes::as_bytes(&memory[..]));
+                    }
                     Window::Device(memory) => memory.into_memory().copy_to_host(0, &mut bytes)?,
                 }
                 Ok(bytes)
@@ -142,6 +146,7 @@ pub(super) fn leaves() -> Outcome {
     expect(matches!(error.engine_error(), Some(EngineError::Finalized)), true)?;
     match window {
         Window::Host(memory) => expect_bytes("kept", zerocopy::IntoBytes::as_bytes(&memory.into_memory()[..]), &data),
+        Window::Shared(memory) => expect_bytes("kept", zerocopy::IntoBytes::as_bytes(&memory.into_memory()[..]), &data),
         Window::Device(_) => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cableway::{DeviceBuffer, DeviceIndex, DeviceSlice, DeviceSliceMut, RemoteKey, Signal, SignalUpdate, World};
 use parking_lot::Mutex;
 
-use super::{Outcome, Window, exchange, expect, expect_bytes, on_device, pattern, places};
+use super::{NO_DRIVER, Outcome, WINDOWS, Window, exchange, expect, expect_bytes, on_device, pattern, places};
 use crate::support::{Driver, finish, libdir_option, over, role_job, transports};
 
 /// Operations of each thread together, for each size and pair of memories. `./check all` sets 1,000.
@@ -39,6 +39,11 @@ pub(super) fn jobs(role: &str) {
         let options = [over(&btl), vec![libdir_option().to_owned(), driver.clone()]].concat();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         finish(role_job(2, &options, role).env(COUNT, &count)).assert_success();
+        if btl == "sm" {
+            let mut job = role_job(2, &over(&btl).iter().map(String::as_str).collect::<Vec<_>>(), role);
+            job.env(COUNT, &count).env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER).env(WINDOWS, "shared");
+            finish(&mut job).assert_success();
+        }
     }
 }
 

@@ -6,13 +6,15 @@ mod keys;
 mod matrix;
 mod moves;
 mod posts;
+mod stores;
 mod words;
 
 use std::error::Error;
 use std::ops::Deref;
 
 use cableway::{
-    BufferKind, Communicator, Data, DeviceBuffer, DeviceIndex, RegisteredMemory, Registration, RemoteKey, World,
+    BufferKind, Communicator, Data, DeviceBuffer, DeviceIndex, RegisteredMemory, Registration, RemoteKey, SharedVec,
+    World,
 };
 use zerocopy::IntoBytes;
 
@@ -32,6 +34,14 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("one_sided::a_rank_that_leaves_keeps_its_memory", || with_every_driver(2, "one_sided_leaves")),
     ("one_sided::what_links_reach_is_moved_directly", direct::over_every_transport),
+    ("one_sided::shared_memory_is_reached_by_loads_and_stores", || with_shared_memory(2, "one_sided_stores")),
+    ("one_sided::stores_wait_for_fences", || with_shared_memory(3, "one_sided_fenced_stores")),
+    ("one_sided::the_end_of_a_registration_waits_for_stores", || with_shared_memory(2, "one_sided_ended_stores")),
+    ("one_sided::a_target_of_stores_that_dies_is_an_error_soon", || {
+        let options = [vec!["--keep-going".to_owned()], over("sm")].concat();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        crate::faults::survived_all("sm", finish(role_job(3, &options, "one_sided_dies").env(WINDOWS, "shared")));
+    }),
     ("one_sided::very_many_puts_to_a_target_without_progress", posts::over_every_transport),
     ("one_sided::matrix_of_puts", || matrix::jobs("one_sided_matrix_puts")),
     ("one_sided::matrix_of_puts_with_signals", || matrix::jobs("one_sided_matrix_signals")),
@@ -55,6 +65,9 @@ pub(crate) const ROLES: &[Role] = &[
     ("one_sided_dies", ends::dies),
     ("one_sided_leaves", ends::leaves),
     ("one_sided_direct", direct::direct),
+    ("one_sided_stores", stores::alone),
+    ("one_sided_fenced_stores", stores::fenced),
+    ("one_sided_ended_stores", stores::ended),
     ("one_sided_outstanding", posts::outstanding),
     ("one_sided_matrix_puts", matrix::puts),
     ("one_sided_matrix_signals", matrix::signals),
@@ -67,9 +80,21 @@ pub(crate) const ROLES: &[Role] = &[
 /// A folder without a device driver.
 const NO_DRIVER: &str = "/nonexistent";
 
+/// Set to `shared` if windows in host memory are memory that ranks share.
+const WINDOWS: &str = "CABLEWAY_TEST_WINDOWS";
+
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Runs jobs over every transport, with host memory only and with device memory, too.
+/// Runs a job over shared memory, with windows that ranks share.
+fn with_shared_memory(ranks: u32, role: &str) {
+    let options = over("sm");
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let mut job = role_job(ranks, &options, role);
+    finish(job.env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER).env(WINDOWS, "shared")).assert_success();
+}
+
+/// Runs jobs over every transport, with host memory only and with device memory, too. Over shared memory, ranks also share
+/// their windows.
 fn with_every_driver(ranks: u32, role: &str) {
     let driver = Driver::find().folder.to_string_lossy().into_owned();
     for btl in transports() {
@@ -80,11 +105,13 @@ fn with_every_driver(ranks: u32, role: &str) {
         let with: Vec<&str> = options.iter().map(String::as_str).collect();
         finish(&mut role_job(ranks, &with, role)).assert_success();
     }
+    with_shared_memory(ranks, role);
 }
 
 /// Registered memory on the host or a device.
 enum Window {
     Host(Registration<Vec<u64>>),
+    Shared(Registration<SharedVec<u64>>),
     Device(Registration<DeviceBuffer>),
 }
 
@@ -94,6 +121,7 @@ impl Deref for Window {
     fn deref(&self) -> &RegisteredMemory {
         match self {
             Window::Host(registration) => registration,
+            Window::Shared(registration) => registration,
             Window::Device(registration) => registration,
         }
     }
@@ -102,7 +130,13 @@ impl Deref for Window {
 impl Window {
     /// Registers `len` bytes of zeros, which are aligned to 8, on the device if there is one.
     fn new(world: &World, device: Option<DeviceIndex>, len: usize) -> Result<Self, Box<dyn Error>> {
-        let Some(device) = device else { return Ok(Window::Host(world.register(vec![0; len.div_ceil(8)])?)) };
+        let Some(device) = device else {
+            let (shared, words) = (std::env::var(WINDOWS).is_ok_and(|kind| kind == "shared"), len.div_ceil(8));
+            return Ok(match shared {
+                true => Window::Shared(world.register(world.shared_vec(words)?)?),
+                false => Window::Host(world.register(vec![0; words])?),
+            });
+        };
         Ok(Window::Device(world.register(on_device(world, device, &vec![0; len.next_multiple_of(8)])?)?))
     }
 
@@ -112,6 +146,8 @@ impl Window {
         match self {
             // SAFETY: the callers have synchronised with the peers.
             Window::Host(memory) => bytes.copy_from_slice(&unsafe { memory.as_slice() }.as_bytes()[..len]),
+            // SAFETY: as above.
+            Window::Shared(memory) => bytes.copy_from_slice(&unsafe { memory.as_slice() }.as_bytes()[..len]),
             Window::Device(memory) => memory.read(0, &mut bytes)?,
         }
         Ok(bytes)

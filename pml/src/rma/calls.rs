@@ -1,0 +1,285 @@
+//! The calls that start puts, gets and atomic operations.
+//!
+//! They check what the key tells. An operation on memory that is mapped here is complete at once. Any other one goes to
+//! the window of operations to its target.
+
+use std::ptr::NonNull;
+
+use cableway_common_cuda::{Location, MemoryClass};
+
+use super::OneSided;
+use super::key::{Place, RemoteKey};
+use super::kinds::{AtomicOperation, Signal, SignalUpdate, Width};
+use super::operation::{Local, Memory, Operation};
+use super::registry::Span;
+use super::wire::{Ask, Change, SignalAsk, Update, Wish};
+use super::words::{self, Word};
+use crate::am::INLINE_LIMIT;
+use crate::buffer::Buffer;
+use crate::core::Active;
+use crate::error::Error;
+use crate::status::Outcome;
+use crate::tag::Request;
+
+/// An operation whose arguments were checked.
+struct Checked<'k> {
+    key: &'k RemoteKey,
+    span: Span,
+    wish: Wish,
+    local: Local,
+}
+
+impl OneSided {
+    /// Starts to copy `from`, one run of bytes on the host or a device, to `to`. Then `signal` is given. If the answer is
+    /// [`Outcome::Complete`], both are done at the target and the request is not active. Otherwise the request completes
+    /// when both are done.
+    ///
+    /// # Safety
+    /// As [`Engine::isend`](crate::Engine::isend).
+    ///
+    /// # Errors
+    /// The place is not within the memory, the buffer is not one run of bytes, the signal is misaligned or of another
+    /// process, or the target is gone. The request is not active then. Later failures are reported in the request.
+    pub unsafe fn put(
+        &self,
+        from: Buffer<'_>,
+        to: Place<'_>,
+        signal: Option<Signal<'_>>,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        let memory = contiguous(from)?;
+        let span = self.span(to, memory.len)?;
+        let asked = match &signal {
+            Some(signal) => Some(self.signal(signal, to.key.rank())?),
+            None => None,
+        };
+        if to.key.is_mappable() {
+            // SAFETY: the caller's promise.
+            if unsafe { self.store(to.key, &span, &memory, asked.as_ref()) }? {
+                return Ok(Outcome::Complete);
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.start(Checked { key: to.key, span, wish: Wish::Put(asked), local: Local::Put(memory) }, request)?
+        };
+        self.want(to.key);
+        if let Some(signal) = &signal {
+            self.want(signal.at.key);
+        }
+        Ok(Outcome::Started)
+    }
+
+    /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer. Answers as
+    /// [`put`](Self::put) does.
+    ///
+    /// # Safety
+    /// As [`Engine::irecv`](crate::Engine::irecv).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub unsafe fn get(&self, into: Buffer<'_>, from: Place<'_>, request: *const Request) -> Result<Outcome, Error> {
+        let memory = contiguous(into)?;
+        let span = self.span(from, memory.len)?;
+        if from.key.is_mappable() {
+            // SAFETY: the caller's promise.
+            if unsafe { self.fetch(from.key, &span, &memory) }? {
+                return Ok(Outcome::Complete);
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.start(Checked { key: from.key, span, wish: Wish::Get, local: Local::Get(memory) }, request)? };
+        self.want(from.key);
+        Ok(Outcome::Started)
+    }
+
+    /// Starts an atomic operation on the word at `at`, and stores the word before it in `old`. The target's CPU makes it,
+    /// or this one's if the memory is mapped here. Answers as [`put`](Self::put) does.
+    ///
+    /// # Safety
+    /// `old` has as many bytes as the word. It and the request stay valid and untouched until the request completes.
+    ///
+    /// # Errors
+    /// The word is not within the memory or is misaligned, or the target is gone. Later failures are in the request.
+    pub unsafe fn atomic(
+        &self,
+        operation: AtomicOperation,
+        width: Width,
+        at: Place<'_>,
+        old: *mut u8,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        let bytes = match width {
+            Width::Four => 4,
+            Width::Eight => 8,
+        };
+        let span = self.word(at, bytes)?;
+        let (update, value, compare) = match operation {
+            AtomicOperation::Add(value) => (Update::Add, value, 0),
+            AtomicOperation::Swap(value) => (Update::Set, value, 0),
+            AtomicOperation::CompareSwap { expected, new } => (Update::CompareSet, new, expected),
+            AtomicOperation::And(value) => (Update::And, value, 0),
+            AtomicOperation::Or(value) => (Update::Or, value, 0),
+            AtomicOperation::Xor(value) => (Update::Xor, value, 0),
+        };
+        let change = Change { update, value, compare };
+        if at.key.is_mappable()
+            && let Some(before) = self.change(at.key, &span, change)?
+        {
+            // SAFETY: the caller's promise.
+            unsafe { old.copy_from_nonoverlapping(before.to_le_bytes().as_ptr(), bytes as usize) };
+            return Ok(Outcome::Complete);
+        }
+        let (wish, local) = (Wish::Atomic(change), Local::Atomic(old.expose_provenance()));
+        // SAFETY: the caller's promise.
+        unsafe { self.start(Checked { key: at.key, span, wish, local }, request)? };
+        self.want(at.key);
+        Ok(Outcome::Started)
+    }
+
+    /// Puts by stores, if the memory and the signal's word are mapped here. Returns whether it did.
+    ///
+    /// # Safety
+    /// The memory is valid for reads.
+    unsafe fn store(
+        &self,
+        key: &RemoteKey,
+        span: &Span,
+        from: &Memory,
+        signal: Option<&SignalAsk>,
+    ) -> Result<bool, Error> {
+        self.engine.core().check_open()?;
+        let (to, source, len) = (key.rank(), from.address_of(), from.len as usize);
+        if len > 0 && self.engine.devices().classify(source, len).on_device() {
+            return Ok(false);
+        }
+        // SAFETY: the caller promises that this host memory is valid, and the other is mapped and may be written. Both may
+        // be the same memory.
+        let copy = |place: *mut u8| unsafe { std::ptr::copy(source, place, len) };
+        let caller = &self.caller;
+        let done = match signal {
+            None => caller.with_mapped(to, span, copy),
+            Some(SignalAsk { word, update, value }) => caller
+                .with_mapped(to, word, |word| {
+                    let word = host_word(word, 8)?;
+                    caller.with_mapped(to, span, copy)?;
+                    let change = Change { update: *update, value: *value, compare: 0 };
+                    // The change is a release, so that whoever sees it sees the data.
+                    // SAFETY: the word is mapped and aligned.
+                    Some(unsafe { words::change_host(word, change) })
+                })
+                .flatten()
+                .map(drop),
+        };
+        if done.is_some() {
+            caller.note_direct();
+        }
+        Ok(done.is_some())
+    }
+
+    /// Gets by loads, as [`store`](Self::store) puts.
+    ///
+    /// # Safety
+    /// The memory is valid for writes and exclusive to this call.
+    unsafe fn fetch(&self, key: &RemoteKey, span: &Span, into: &Memory) -> Result<bool, Error> {
+        self.engine.core().check_open()?;
+        let (target, len) = (into.address_of(), into.len as usize);
+        if len > 0 && self.engine.devices().classify(target, len).on_device() {
+            return Ok(false);
+        }
+        // SAFETY: the caller promises that this host memory is valid, and the other is mapped.
+        let copy = |place: *mut u8| unsafe { std::ptr::copy(place.cast_const(), target, len) };
+        let done = self.caller.with_mapped(key.rank(), span, copy).is_some();
+        if done {
+            self.caller.note_direct();
+        }
+        Ok(done)
+    }
+
+    /// Changes a word that is mapped here. Returns its value before.
+    fn change(&self, key: &RemoteKey, span: &Span, change: Change) -> Result<Option<u64>, Error> {
+        self.engine.core().check_open()?;
+        let changed = self.caller.with_mapped(key.rank(), span, |place| {
+            // SAFETY: the word is mapped and aligned.
+            host_word(place, span.len).map(|word| unsafe { words::change_host(word, change) })
+        });
+        let changed = changed.flatten();
+        if changed.is_some() {
+            self.caller.note_direct();
+        }
+        Ok(changed)
+    }
+
+    /// Asks for the exposure of memory that could be mapped.
+    fn want(&self, key: &RemoteKey) {
+        if key.is_mappable() {
+            self.caller.want(key.rank(), &key.name());
+        }
+    }
+
+    /// # Safety
+    /// As [`put`](Self::put), [`get`](Self::get) or [`atomic`](Self::atomic).
+    unsafe fn start(&self, checked: Checked<'_>, request: *const Request) -> Result<(), Error> {
+        let Checked { key, span, wish, local } = checked;
+        self.engine.core().check_open()?;
+        let Some(request) = NonNull::new(request.cast_mut()) else {
+            return Err(Error::BadRequest { reason: "it is null" });
+        };
+        let to = key.rank();
+        let on_device = matches!(key.class(), Some(MemoryClass::Device | MemoryClass::Managed));
+        if !matches!(local, Local::Atomic(_)) && (on_device || span.len > INLINE_LIMIT as u64) {
+            // A direct access may end at once, so that nothing waits for it. A program that makes only such accesses must
+            // hear nevertheless that an owner revokes its memory.
+            self.engine.progress();
+        }
+        self.caller.issue(to, |number| {
+            // SAFETY: the caller's promise; the completion is the first field of a request.
+            let user = unsafe { Active::new(request.cast()) };
+            // SAFETY: the caller's promise.
+            unsafe { Operation::new(to, Ask { number, span, wish }, local, on_device, user) }
+        })
+    }
+
+    fn span(&self, place: Place<'_>, len: u64) -> Result<Span, Error> {
+        let Place { key, offset } = place;
+        self.check_rank(key.rank())?;
+        if key.covers(offset, len) {
+            return Ok(Span { name: key.name(), offset, len });
+        }
+        Err(Error::OutsideRegistration { offset, len, registered: key.len() })
+    }
+
+    fn word(&self, place: Place<'_>, width: u64) -> Result<Span, Error> {
+        let span = self.span(place, width)?;
+        if place.key.base().wrapping_add(span.offset).is_multiple_of(width) {
+            return Ok(span);
+        }
+        Err(Error::MisalignedWord { offset: span.offset, width })
+    }
+
+    fn signal(&self, signal: &Signal<'_>, target: u32) -> Result<SignalAsk, Error> {
+        let word = self.word(signal.at, 8)?;
+        let owner = signal.at.key.rank();
+        if owner != target {
+            return Err(Error::ForeignSignal { owner, target });
+        }
+        let (update, value) = match signal.update {
+            SignalUpdate::Set(value) => (Update::Set, value),
+            SignalUpdate::Add(value) => (Update::Add, value),
+        };
+        Ok(SignalAsk { word, update, value })
+    }
+}
+
+/// Describes a word that is mapped here. Returns `None` if it is not aligned: a key can tell another base than its
+/// memory has. Its owner refuses that.
+fn host_word(place: *mut u8, width: u64) -> Option<Word> {
+    let word = Word { address: place.expose_provenance(), width, location: Location::HOST };
+    word.is_aligned().then_some(word)
+}
+
+fn contiguous(buffer: Buffer<'_>) -> Result<Memory, Error> {
+    buffer.packed_len()?;
+    let (address, len) = buffer.contiguous().ok_or(Error::NotContiguous)?;
+    Ok(Memory { address: address.expose_provenance(), len })
+}
