@@ -111,9 +111,10 @@ impl Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
-    /// `send`, `receive`, `probe`, `put`, `get`, `atomic`, `active message` or `landing` (of an active message's data).
+    /// `send`, `receive`, `probe`, `put`, `get`, `atomic`, `wait for a signal`, `active message` or `landing` (of an active
+    /// message's data).
     pub verb: &'static str,
-    /// The other rank in the communicator, or that in the job for `put`, `get` and `atomic`; `None` for any rank.
+    /// The other rank in the communicator, or that in the job for one-sided operations; `None` for any rank.
     pub peer: Option<Rank>,
     /// The tag; `None` for any tag, and for operations without one.
     pub tag: Option<i32>,

@@ -132,6 +132,10 @@ impl RegisteredMemory {
         Ok(RegisteredMemory { registered, world: world.clone() })
     }
 
+    pub(crate) fn raw(&self) -> &Registered {
+        &self.registered
+    }
+
     /// Returns the key, to be sent to the ranks that may access the memory. It is plain [`Data`].
     pub fn key(&self) -> &RemoteKey {
         self.registered.key()

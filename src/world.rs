@@ -35,7 +35,7 @@ pub(crate) struct Inner {
     pub(crate) streams: OnceLock<Streams>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) collectives: Arc<Collectives>,
-    pub(crate) one_sided: OneSided,
+    pub(crate) one_sided: Arc<OneSided>,
     pub(crate) active: ActiveMessages,
     pub(crate) modex: Arc<dyn Modex>,
     pub(crate) parameters: Arc<Parameters>,
@@ -183,7 +183,7 @@ impl WorldOptions {
         let config = Config { modex: modex.clone(), parameters: parameters.clone(), devices: devices.clone(), btls };
         let engine = Engine::new(config)?;
         let job = modex.job();
-        let one_sided = OneSided::new(&engine, ONE_SIDED_CONTEXT, job.size, job.rank)?;
+        let one_sided = Arc::new(OneSided::new(&engine, ONE_SIDED_CONTEXT, job.size, job.rank)?);
         let active = ActiveMessages::new(&engine, ACTIVE_CONTEXT, (0..job.size).collect(), job.rank)?;
         modex.fence()?;
         let progress_thread = parameters.progress_thread.then(|| ProgressThread::start(&engine)).transpose()?;

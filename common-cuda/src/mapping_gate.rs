@@ -42,6 +42,11 @@ impl Gate {
         open.then_some(guard)
     }
 
+    /// Returns whether mappings are held off.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst) != 0
+    }
+
     /// Lets mappings be opened although they are held off.
     pub(crate) fn allow(self: &Arc<Self>) -> MappingsAllowed {
         self.allowed.fetch_add(1, Ordering::SeqCst);

@@ -51,6 +51,11 @@ impl<'l> Buffer<'l> {
         self
     }
 
+    /// Returns whether operations follow no default stream.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
     /// Returns the order of an operation on the buffer that begins now.
     #[inline]
     pub(crate) fn order(&self) -> CopyOrder {

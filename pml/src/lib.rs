@@ -39,7 +39,7 @@ pub use error::{Abort, Error};
 pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, Then as WindowThen, Window};
 pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;
-pub use rma::{AtomicOperation, OneSided, Place, Registered, RemoteKey, Signal, SignalUpdate, Width};
+pub use rma::{AtomicOperation, OneSided, Place, Registered, RegisteredWord, RemoteKey, Signal, SignalUpdate, Width};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use stream::{Prepared, PreparedPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread};
 pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode, Task};

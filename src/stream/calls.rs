@@ -102,7 +102,7 @@ impl<'scope> StreamScope<'scope, '_> {
                 }
             };
             let message = message.map_err(|error| operation.failed(error))?;
-            kept.push(Kept { message: Rc::new(message), operation, _communicator: on.clone() });
+            kept.push(Kept { message: Rc::new(message), operation, _communicator: Some(on.clone()) });
         }
         batch.post()?;
         kept.into_iter().for_each(|kept| self.keep_message(kept));

@@ -2,6 +2,7 @@
 
 mod calls;
 mod lent;
+mod one_sided;
 mod prepared;
 mod scope;
 
@@ -25,7 +26,7 @@ pub use scope::{StreamRequest, StreamScope};
 /// Every method may be called from any thread.
 pub struct StreamRef {
     stream: Stream,
-    _world: Arc<Inner>,
+    world: Arc<Inner>,
 }
 
 /// A word of 32 or 64 bits that streams write and wait for.
@@ -54,7 +55,7 @@ impl World {
         let world = self.inner();
         // SAFETY: the caller's promise.
         let stream = unsafe { world.streams()?.stream(vendor, handle.expose_provenance()) }?;
-        Ok(StreamRef { stream, _world: world.clone() })
+        Ok(StreamRef { stream, world: world.clone() })
     }
 
     /// Returns how often the thread of streams has looked for something to do, and whether it sleeps.

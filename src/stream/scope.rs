@@ -16,6 +16,7 @@ use crate::error::{Error, Operation};
 use crate::in_flight::PANIC_TIMEOUT;
 use crate::scope::described;
 use crate::selector::{Sender, Status, Tag, raw_rank};
+use crate::world::Inner;
 
 /// Messages whose end a scope looks for when it has so many.
 const LOOK_AT: usize = 256;
@@ -45,8 +46,8 @@ struct Pending<'env> {
 pub(super) struct Kept {
     pub(super) message: Rc<StreamMessage>,
     pub(super) operation: Operation,
-    /// Keeps the communicator in the engine.
-    pub(super) _communicator: Communicator,
+    /// Keeps the communicator of a message in the engine.
+    pub(super) _communicator: Option<Communicator>,
 }
 
 /// A nonblocking message on a stream. The end of the scope waits for it, also if it is dropped or leaked.
@@ -207,6 +208,10 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         &self.pending.stream.stream
     }
 
+    pub(super) fn world(&self) -> &Inner {
+        &self.pending.stream.world
+    }
+
     pub(super) fn keep_prepared(&self, prepared: Rc<Prepared>, on: &Communicator) {
         self.pending.prepared.borrow_mut().push((prepared, on.clone()));
     }
@@ -223,7 +228,7 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         let mut batch = self.pending.stream.stream.batch()?;
         let message = add(&mut batch).and_then(|message| batch.post().map(|()| message));
         let message = Rc::new(message.map_err(|error| operation.failed(error))?);
-        self.keep_message(Kept { message: message.clone(), operation, _communicator: on.clone() });
+        self.keep_message(Kept { message: message.clone(), operation, _communicator: Some(on.clone()) });
         Ok(message)
     }
 

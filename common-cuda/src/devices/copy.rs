@@ -27,6 +27,31 @@ impl Devices {
     /// # Errors
     /// The driver refused.
     pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_ordered(dst, src, len, |location| self.order(location)) }
+    }
+
+    /// Copies as [`copy`](Self::copy), but after no stream's work.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn copy_now(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_ordered(dst, src, len, |_| Order::None) }
+    }
+
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    unsafe fn copy_ordered(
+        &self,
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+        order: impl Fn(&Location) -> Order,
+    ) -> Result<(), DeviceError> {
         let (to, from) = (self.classify(dst, len), self.classify(src, len));
         let Some((direction, at)) = Direction::between(&from, &to) else {
             // SAFETY: both are host memory, and the caller's promise covers the rest.
@@ -35,15 +60,15 @@ impl Devices {
         };
         if !self.one_vendor(&from, &to) {
             // SAFETY: the caller's promise.
-            return unsafe { self.copy_through_host((dst, &to), (src, &from), len) };
+            return unsafe { self.copy_through_host((dst, &to), (src, &from), len, order) };
         }
-        let start = Start { at, direction, order: self.order(&from).max(self.order(&to)) };
+        let start = Start { at, direction, order: order(&from).max(order(&to)) };
         // SAFETY: the caller's promise.
         match unsafe { self.copy_and_wait(start, dst, src, len) } {
             // A driver refuses pool memory and virtual memory of another device unless the owner granted access.
             // SAFETY: the caller's promise.
             Err(_) if direction == Direction::DeviceToDevice && from.device != to.device => unsafe {
-                self.copy_through_host((dst, &to), (src, &from), len)
+                self.copy_through_host((dst, &to), (src, &from), len, order)
             },
             result => result,
         }
@@ -65,11 +90,12 @@ impl Devices {
         (dst, to): (*mut u8, &Location),
         (src, from): (*const u8, &Location),
         len: usize,
+        order: impl Fn(&Location) -> Order,
     ) -> Result<(), DeviceError> {
         const PIECE: usize = 4 << 20;
         let mut piece = vec![0; len.min(PIECE)];
-        let read = Start { at: *from, direction: Direction::DeviceToHost, order: self.order(from) };
-        let write = Start { at: *to, direction: Direction::HostToDevice, order: self.order(to) };
+        let read = Start { at: *from, direction: Direction::DeviceToHost, order: order(from) };
+        let write = Start { at: *to, direction: Direction::HostToDevice, order: order(to) };
         for offset in (0..len).step_by(PIECE) {
             let now = PIECE.min(len - offset);
             // SAFETY: within both ranges, and the piece is ours.

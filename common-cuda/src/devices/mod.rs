@@ -194,6 +194,11 @@ impl Devices {
         self.state.mapping_gate.hold()
     }
 
+    /// Returns whether mappings are held off: a stream of the program may wait for a message.
+    pub fn are_mappings_held(&self) -> bool {
+        self.state.mapping_gate.is_held()
+    }
+
     /// Has memory of peers mapped while the value lives, although mappings are held off: a caller that has seen that no
     /// stream waits may map what it needs. Its end blocks until the mappings are open.
     pub fn allow_mappings(&self) -> MappingsAllowed {

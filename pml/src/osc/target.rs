@@ -140,7 +140,7 @@ fn put(arrival: Arrival<'_>, reached: Reached, reply: Reply) -> Result<(), Malfo
     }
     // SAFETY: the window's memory is valid, as its owner promised, and peers may write it.
     unsafe {
-        arrival.receive(reached.buffer(), move |landed| {
+        arrival.receive(reply.buffer(&reached), move |landed| {
             reply.answer(landed.map(drop).map_err(|error| incomplete(&error)));
         });
     }
@@ -168,6 +168,13 @@ struct Reply {
 }
 
 impl Reply {
+    /// Describes the window's bytes. Copies follow no default stream while one of the program's streams may wait for them,
+    /// because the default stream may wait for that one.
+    fn buffer<'r>(&self, reached: &'r Reached) -> Buffer<'r> {
+        let held = self.poster.engine().devices().are_mappings_held();
+        if held { reached.buffer().settled() } else { reached.buffer() }
+    }
+
     fn header(&self, result: Result<(), Refusal>) -> [u8; ANSWER_LEN] {
         Answer { number: self.number, result }.to_bytes()
     }
@@ -184,7 +191,7 @@ impl Reply {
         // SAFETY: the window's memory is valid, as its owner promised. Which bytes are sent of memory that peers write
         // meanwhile is not promised.
         let posted =
-            unsafe { self.poster.post_then(self.to, ANSWER, &self.header(Ok(())), reached.buffer(), |_sent| {}) };
+            unsafe { self.poster.post_then(self.to, ANSWER, &self.header(Ok(())), self.buffer(reached), |_sent| {}) };
         self.note(posted);
     }
 

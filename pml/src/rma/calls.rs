@@ -5,6 +5,7 @@
 
 use std::ptr::NonNull;
 
+use cableway_base::Rank;
 use cableway_common_cuda::{Location, MemoryClass};
 
 use super::OneSided;
@@ -47,7 +48,7 @@ impl OneSided {
         signal: Option<Signal<'_>>,
         request: *const Request,
     ) -> Result<Outcome, Error> {
-        let memory = contiguous(from)?;
+        let memory = Memory::of(from)?;
         let span = self.span(to, memory.len)?;
         let asked = match &signal {
             Some(signal) => Some(self.signal(signal, to.key.rank())?),
@@ -70,6 +71,25 @@ impl OneSided {
         Ok(Outcome::Started)
     }
 
+    /// Checks the arguments of a [`put`](Self::put) that starts later.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_put(&self, from: Buffer<'_>, to: Place<'_>, signal: Option<Signal<'_>>) -> Result<(), Error> {
+        self.span(to, Memory::of(from)?.len)?;
+        signal.map(|signal| self.signal(&signal, to.key.rank())).transpose()?;
+        self.check_peer(to.key.rank())
+    }
+
+    /// Fails if process `rank` answers no more. Watches it from now on.
+    ///
+    /// # Errors
+    /// It is gone, or there is no such process.
+    pub fn check_peer(&self, rank: Rank) -> Result<(), Error> {
+        self.check_rank(rank)?;
+        self.caller.check(rank)
+    }
+
     /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer. Answers as
     /// [`put`](Self::put) does.
     ///
@@ -79,7 +99,7 @@ impl OneSided {
     /// # Errors
     /// As [`put`](Self::put).
     pub unsafe fn get(&self, into: Buffer<'_>, from: Place<'_>, request: *const Request) -> Result<Outcome, Error> {
-        let memory = contiguous(into)?;
+        let memory = Memory::of(into)?;
         let span = self.span(from, memory.len)?;
         if from.key.is_mappable() {
             // SAFETY: the caller's promise.
@@ -276,10 +296,4 @@ impl OneSided {
 fn host_word(place: *mut u8, width: u64) -> Option<Word> {
     let word = Word { address: place.expose_provenance(), width, location: Location::HOST };
     word.is_aligned().then_some(word)
-}
-
-fn contiguous(buffer: Buffer<'_>) -> Result<Memory, Error> {
-    buffer.packed_len()?;
-    let (address, len) = buffer.contiguous().ok_or(Error::NotContiguous)?;
-    Ok(Memory { address: address.expose_provenance(), len })
 }

@@ -125,7 +125,7 @@ impl Operation {
                     return false;
                 }
             }
-            if access.local_on_device {
+            if access.local_on_device && !memory.settled {
                 let by_nic = link.has(Flags::DEVICE_DIRECT);
                 // A NIC follows no stream.
                 if by_nic && !engine.devices().ask_default_stream(&location).unwrap_or(false) {

@@ -1,7 +1,7 @@
 //! Remote keys: what a process must know to access another one's registered memory.
 
 use cableway_base::Rank;
-use cableway_common_cuda::{MemoryClass, Vendor};
+use cableway_common_cuda::{Devices, Location, MemoryClass, Vendor};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -155,6 +155,12 @@ impl RemoteKey {
     pub(super) fn covers(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.len())
     }
+}
+
+/// Returns the device that owns the memory, for people to read.
+pub(super) fn owning(devices: &Devices, location: &Location) -> Option<Owning> {
+    let device = location.device.filter(|_| location.class != MemoryClass::Pinned)?;
+    Some(Owning { vendor: devices.vendor(device)?, uuid: devices.uuid(device).ok()? })
 }
 
 /// Returns a vendor's number in keys. 0 stands for none, and for one that this version does not know.

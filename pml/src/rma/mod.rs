@@ -44,12 +44,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Devices, MemoryClass};
+use cableway_common_cuda::MemoryClass;
 
 pub use key::{Place, RemoteKey};
 pub use kinds::{AtomicOperation, Signal, SignalUpdate, Width};
 use registered::LAST_WAIT;
-pub use registered::Registered;
+pub use registered::{Registered, RegisteredWord};
 
 use crate::am::{ActiveMessages, Arrival, INLINE_LIMIT};
 use crate::error::Error;
@@ -60,7 +60,7 @@ use crate::wire::Malformed;
 use caller::Caller;
 use exposing::Exposing;
 use exposure_wire::{EXPOSE, EXPOSED, RELEASED, REVOKE};
-use key::{Described, Owning};
+use key::{Described, owning};
 use owner::{Owner, disconnect};
 use registry::Region;
 use wire::{ANSWER, ASK, Answer, Ask};
@@ -238,12 +238,6 @@ fn listen(
             disconnect(poster.engine(), source, &malformed);
         }
     })
-}
-
-/// Returns the device that owns the memory, for people to read.
-fn owning(devices: &Devices, location: &cableway_common_cuda::Location) -> Option<Owning> {
-    let device = location.device.filter(|_| location.class != MemoryClass::Pinned)?;
-    Some(Owning { vendor: devices.vendor(device)?, uuid: devices.uuid(device).ok()? })
 }
 
 /// Parses an ask and an answer, and writes them again. For fuzzers.

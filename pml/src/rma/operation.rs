@@ -42,16 +42,26 @@ pub(super) enum Local {
 pub(super) struct Memory {
     pub(super) address: usize,
     pub(super) len: u64,
+    /// The copies follow no default stream (`Buffer::settled`).
+    pub(super) settled: bool,
 }
 
 impl Memory {
+    /// Describes a buffer of one run of bytes.
+    pub(super) fn of(buffer: Buffer<'_>) -> Result<Memory, Error> {
+        buffer.packed_len()?;
+        let (address, len) = buffer.contiguous().ok_or(Error::NotContiguous)?;
+        Ok(Memory { address: address.expose_provenance(), len, settled: buffer.is_settled() })
+    }
+
     #[inline]
     pub(super) fn address_of(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.address)
     }
 
     fn buffer(&self) -> Buffer<'static> {
-        Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len)
+        let buffer = Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len);
+        if self.settled { buffer.settled() } else { buffer }
     }
 }
 

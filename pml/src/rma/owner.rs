@@ -11,7 +11,7 @@ use cableway_common_cuda::{Devices, Location};
 
 use super::key::Name;
 use super::registry::{Pin, Region, Registry, Span};
-use super::wire::{ANSWER, Answer, Ask, Change, SignalAsk, Wish};
+use super::wire::{ANSWER, Answer, Ask, Change, SignalAsk, Update, Wish};
 use super::words::{Word, Words};
 use crate::am::{Arrival, Poster};
 use crate::buffer::Buffer;
@@ -104,6 +104,13 @@ impl Owner {
         loaded.map_err(|source| Error::Device { address: word.address, len: word.width, source })
     }
 
+    /// Writes a word of this process's registered memory.
+    pub(super) fn store(self: &Arc<Self>, devices: &Devices, span: &Span, value: u64) -> Result<(), Error> {
+        let word = self.pin_word(span).map_err(|reason| Error::BadWord { offset: span.offset, reason })?;
+        let set = Change { update: Update::Set, value, compare: 0 };
+        word.change(devices, set).map(drop).map_err(|reason| Error::BadWord { offset: span.offset, reason })
+    }
+
     /// Does what a peer asks for, and answers. Data may land later.
     pub(super) fn serve(self: &Arc<Self>, arrival: Arrival<'_>) {
         let ask = match Ask::parse(arrival.header()) {
@@ -134,7 +141,7 @@ impl Owner {
             // The drop of the arrival drops its data.
             Err(refusal) => return reply.answer(Err(refusal)),
         };
-        let into = data.buffer();
+        let into = data.buffer(reply.devices());
         let landing = Landing { data, signal, reply };
         match arrival.data() {
             // Little data from host to host, the usual case, is there at once.
@@ -182,8 +189,11 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    fn buffer(&self) -> Buffer<'static> {
-        Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len)
+    /// Describes the bytes. Copies follow no default stream while one of the program's streams may wait for a signal,
+    /// because the default stream may wait for that one.
+    fn buffer(&self, devices: &Devices) -> Buffer<'static> {
+        let buffer = Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len);
+        if devices.are_mappings_held() { buffer.settled() } else { buffer }
     }
 }
 
@@ -260,7 +270,7 @@ impl Reply {
 
     /// Answers with the data of a get.
     fn answer_with(&self, data: Pinned) {
-        let (header, buffer) = (self.header(Ok(0)), data.buffer());
+        let (header, buffer) = (self.header(Ok(0)), data.buffer(self.devices()));
         // SAFETY: the memory is pinned. Peers may write it meanwhile; which bytes are sent then is not promised.
         let posted = unsafe { self.poster.post_then(self.to, ANSWER, &header, buffer, move |_sent| drop(data)) };
         self.note(posted);

@@ -55,6 +55,16 @@ impl Registered {
         self.exposing.owner.load(self.poster.engine().devices(), &Span { name: self.key.name(), offset, len: 8 })
     }
 
+    /// Returns the word of 8 bytes at `offset`, for a later look.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn word(&self, offset: u64) -> Result<RegisteredWord, Error> {
+        self.load(offset)?;
+        let span = Span { name: self.key.name(), offset, len: 8 };
+        Ok(RegisteredWord { exposing: self.exposing.clone(), poster: self.poster.clone(), span })
+    }
+
     /// Ends the registration as the drop does. Later loads fail.
     pub fn end(&self) {
         let engine = self.poster.engine();
@@ -82,6 +92,31 @@ impl Registered {
             log::error!("aborting: a peer accesses registered memory that this process wants to free");
             std::process::abort();
         }
+    }
+}
+
+/// A word of 8 bytes in registered memory, which it does not keep registered. May be used from any thread.
+pub struct RegisteredWord {
+    exposing: Arc<Exposing>,
+    poster: Poster,
+    span: Span,
+}
+
+impl RegisteredWord {
+    /// Reads the word, as [`Registered::load`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load(&self) -> Result<u64, Error> {
+        self.exposing.owner.load(self.poster.engine().devices(), &self.span)
+    }
+
+    /// Writes the word, as a signal of a peer does.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn store(&self, value: u64) -> Result<(), Error> {
+        self.exposing.owner.store(self.poster.engine().devices(), &self.span, value)
     }
 }
 

@@ -19,8 +19,8 @@ use crate::tag::Communicator;
 /// Calls that reach the stream together, in their order: the driver is called once for all of them. Made by
 /// [`Stream::batch`](super::Stream::batch).
 pub struct StreamBatch<'s> {
-    shared: &'s Arc<Shared>,
-    state: &'s Arc<StreamState>,
+    pub(super) shared: &'s Arc<Shared>,
+    pub(super) state: &'s Arc<StreamState>,
     /// The number of the last call. Locked, so that no other call comes between.
     last: MutexGuard<'s, u64>,
     /// The number before the first call.
@@ -215,6 +215,23 @@ impl<'s> StreamBatch<'s> {
         self.state.queue.lock().mark(number);
         self.write(number);
         number
+    }
+
+    /// Starts a job when the stream gets there, and makes the stream wait for a word of the program after that. `job` gets
+    /// the number that the stream writes once it has passed the wait.
+    pub(super) fn run_beside(
+        &mut self,
+        wait: WordOperation,
+        job: impl FnOnce(u64) -> Box<dyn StreamJob>,
+    ) -> StreamMessage {
+        let (start, passed) = (self.next(), self.next());
+        let message = Message::job(job(passed));
+        self.state.queue.lock().start_at(start, message.clone());
+        self.write(start);
+        self.push(wait);
+        self.state.queue.lock().mark(passed);
+        self.write(passed);
+        StreamMessage::new(self.shared.clone(), message)
     }
 
     /// Returns the number of the next call.

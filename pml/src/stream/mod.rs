@@ -19,6 +19,7 @@
 mod batch;
 mod handle;
 mod message;
+mod one_sided;
 mod operation;
 mod persistent;
 mod prepared;

@@ -36,6 +36,9 @@ pub(super) type Then = Box<dyn FnOnce(&Result<Status, Error>) + Send>;
 pub trait StreamJob: Send {
     /// Makes progress without blocking. Returns the result once it has ended, and is not polled any more then.
     fn poll(&mut self) -> Option<Result<(), Error>>;
+
+    /// Lets the stream pass what the job alone can end: nobody polls it any more.
+    fn let_go(&mut self) {}
 }
 
 /// What starts.
@@ -121,6 +124,13 @@ impl Message {
             let thens = std::mem::take(&mut *waiting);
             drop(waiting);
             thens.into_iter().for_each(|then| self.call(then));
+        }
+    }
+
+    /// Lets the stream pass what only a job can end. Nothing polls the job any more.
+    pub(super) fn let_go(&self) {
+        if let What::Job(job) = &self.what {
+            job.lock().let_go();
         }
     }
 

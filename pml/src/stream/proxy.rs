@@ -40,6 +40,8 @@ impl Drop for Ending<'_> {
         };
         streams.iter().for_each(|state| state.give_up(&Error::StreamsEnded));
         self.0.exchange.give_up(&Error::StreamsEnded);
+        // The engine still uses them.
+        std::mem::forget(self.0.take_started());
         self.0.done.notify_all();
         // A stream that has not passed its last call may still write to its words.
         streams.into_iter().filter(|state| !state.is_idle()).for_each(std::mem::forget);
@@ -59,6 +61,7 @@ pub(super) fn run(shared: &Shared) {
         if now != calls {
             calls = now;
             shared.remove_unused(&mut streams);
+            active.0.extend(shared.take_started().into_iter().map(|message| Running { state: None, message }));
         }
         shared.rounds.fetch_add(1, Ordering::Release);
         let moved = turn(shared, &streams, &mut active.0);
@@ -110,8 +113,8 @@ fn turn(shared: &Shared, streams: &[Arc<StreamState>], active: &mut Vec<Running>
     let before = active.len();
     active.retain(|running| {
         let over = running.message.look();
-        if over && matches!(running.message.result(), Some(Err(_))) {
-            running.state.note_failed(&running.message);
+        if let (true, Some(Err(_)), Some(state)) = (over, running.message.result(), &running.state) {
+            state.note_failed(&running.message);
         }
         !over
     });
@@ -147,6 +150,9 @@ struct Active(Vec<Running>);
 
 impl Drop for Active {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(std::mem::forget);
+        for running in self.0.drain(..) {
+            running.message.let_go();
+            std::mem::forget(running);
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cableway_common_cuda::{ProgramStream, StreamWords};
 use parking_lot::{Condvar, Mutex};
 
+use super::operation::Message;
 use super::prepared::exchange::Exchange;
 use super::state::StreamState;
 use crate::error::Error;
@@ -29,6 +30,8 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct Control {
     pub(super) streams: Vec<Arc<StreamState>>,
+    /// Messages that calls of the host have started and the thread does not know.
+    started: Vec<Arc<Message>>,
     /// Words of streams that are no longer used, with the context that they belong to. They stay registered.
     kept: Vec<Arc<StreamWords>>,
     /// Counts calls, so that the thread sees those that come while it looks.
@@ -62,6 +65,21 @@ impl Shared {
         if std::mem::take(&mut control.asleep) {
             self.wake.notify_one();
         }
+    }
+
+    /// Has the thread look after a message that a call of the host has started.
+    pub(super) fn look_after(&self, message: Arc<Message>) {
+        let mut control = self.control.lock();
+        control.started.push(message);
+        control.calls += 1;
+        if std::mem::take(&mut control.asleep) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes the messages that the host has started.
+    pub(super) fn take_started(&self) -> Vec<Arc<Message>> {
+        std::mem::take(&mut self.control.lock().started)
     }
 
     /// Fails if no call can be added.

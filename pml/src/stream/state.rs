@@ -53,8 +53,8 @@ pub(super) enum Pending {
 
 /// A message under way.
 pub(super) struct Running {
-    /// The stream on which it started.
-    pub(super) state: Arc<StreamState>,
+    /// The stream on which it started, if none of the host's calls started it.
+    pub(super) state: Option<Arc<StreamState>>,
     pub(super) message: Arc<Message>,
 }
 
@@ -170,7 +170,7 @@ impl StreamState {
             // SAFETY: the list keeps the message until it is over, and the caller of the stream's method keeps the
             // buffer.
             unsafe { message.start(engine) };
-            active.push(Running { state: self.clone(), message });
+            active.push(Running { state: Some(self.clone()), message });
         }
     }
 
@@ -188,6 +188,7 @@ impl StreamState {
         let mut queue = self.queue.lock();
         while let Some(message) = queue.take_any() {
             message.end(Err(error.clone()));
+            message.let_go();
         }
         self.words.store(RELEASED, BEYOND);
     }

@@ -9,11 +9,15 @@ use cableway_common_cuda::Vendor;
 use parking_lot::Mutex;
 
 use super::handle::Stream;
+use super::message::StreamMessage;
+use super::operation::{Described, Message, StreamJob, Way};
 use super::proxy;
 use super::shared::Shared;
 use super::state::{StreamState, WORDS};
+use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::tag::Engine;
+use crate::status::PROC_NULL;
+use crate::tag::{Communicator, Engine};
 
 /// NVIDIA's driver reads the number of hardware queues from this variable.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
@@ -73,6 +77,78 @@ impl Streams {
         Ok(Stream::new(shared.clone(), state))
     }
 
+    /// Starts a send on the calling thread, as [`Engine::isend`]. Streams can wait for it.
+    ///
+    /// # Safety
+    /// The buffer stays valid and unwritten until the message is over. The communicator stays in the engine.
+    ///
+    /// # Errors
+    /// A bad rank or tag, or no thread can be created. Later failures are the message's.
+    pub unsafe fn isend(
+        &self,
+        to: &Arc<Communicator>,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+    ) -> Result<StreamMessage, Error> {
+        if dest != PROC_NULL {
+            to.destination(dest, tag)?;
+        }
+        let (communicator, buffer) = (to.clone(), buffer.to_owned());
+        // SAFETY: the caller's promise.
+        unsafe { self.start(Described { communicator, way: Way::Send, peer: dest, tag, buffer }) }
+    }
+
+    /// Starts a receive on the calling thread, as [`Engine::irecv`]. Streams can wait for it.
+    ///
+    /// # Safety
+    /// The buffer stays valid and untouched until the message is over. The communicator stays in the engine.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend).
+    pub unsafe fn irecv(
+        &self,
+        on: &Arc<Communicator>,
+        source: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+    ) -> Result<StreamMessage, Error> {
+        if source != PROC_NULL {
+            on.pattern(source, tag)?;
+        }
+        let (communicator, buffer) = (on.clone(), buffer.to_owned());
+        // SAFETY: the caller's promise.
+        unsafe { self.start(Described { communicator, way: Way::Receive, peer: source, tag, buffer }) }
+    }
+
+    /// Has the thread poll a job from now on. Streams can wait for it.
+    ///
+    /// # Safety
+    /// The memory that the job uses stays valid until it is over.
+    ///
+    /// # Errors
+    /// No thread can be created, or it has ended.
+    pub unsafe fn run(&self, job: Box<dyn StreamJob>) -> Result<StreamMessage, Error> {
+        let shared = &self.inner.shared;
+        self.inner.check_and_start()?;
+        let message = Message::job(job);
+        shared.look_after(message.clone());
+        Ok(StreamMessage::new(shared.clone(), message))
+    }
+
+    /// # Safety
+    /// As [`isend`](Self::isend) and [`irecv`](Self::irecv).
+    unsafe fn start(&self, described: Described) -> Result<StreamMessage, Error> {
+        described.buffer.borrow().packed_len()?;
+        let shared = &self.inner.shared;
+        self.inner.check_and_start()?;
+        let message = Message::new(described);
+        // SAFETY: the list, and then the thread, keeps the message until it is over. The caller keeps the buffer.
+        unsafe { message.start(&shared.engine) };
+        shared.look_after(message.clone());
+        Ok(StreamMessage::new(shared.clone(), message))
+    }
+
     /// Returns whether the thread has ended, which it does before the last value is dropped only if it panicked.
     pub fn have_ended(&self) -> bool {
         self.inner.shared.ended.load(Ordering::Acquire)
@@ -92,6 +168,14 @@ impl Streams {
 }
 
 impl Inner {
+    /// Starts the thread, if it does not run, unless this process is a forked child.
+    fn check_and_start(&self) -> Result<(), Error> {
+        if !self.origin.is_here() || self.shared.engine.is_forked() {
+            return Err(Error::Forked);
+        }
+        self.start()
+    }
+
     /// Starts the thread, if it does not run.
     fn start(&self) -> Result<(), Error> {
         let mut thread = self.thread.lock();

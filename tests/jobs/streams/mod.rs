@@ -5,6 +5,7 @@ mod graphs;
 mod order;
 mod pingpong;
 mod prepared;
+mod puts;
 mod random;
 mod together;
 
@@ -52,6 +53,13 @@ pub(crate) const TESTS: &[Test] = &[
     ("streams::a_rank_that_dies_releases_prepared_operations", || dies("streams_prepared_dies")),
     ("streams::calls_reach_the_stream_together", || everywhere(2, &[], &[], "streams_together")),
     ("streams::graphs_are_replayed_against_a_peers", graphs),
+    ("streams::puts_and_signals_go_there_and_back", || {
+        everywhere(2, &[], &[], "streams_puts");
+        everywhere(2, &["default_stream_order=legacy"], &[], "streams_puts");
+    }),
+    ("streams::a_thousand_puts_are_made_behind_a_wait", || everywhere(2, &[], &[], "streams_puts_gate")),
+    ("streams::puts_that_fail_release_the_stream_and_are_told", || everywhere(2, &[], &[], "streams_puts_refused")),
+    ("streams::a_rank_that_dies_releases_waits_for_signals", || dies("streams_puts_die")),
     ("streams::a_destroyed_context_releases_the_program", destroyed),
 ];
 
@@ -69,6 +77,10 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_together", together::together),
     ("streams_graphs", graphs::replayed),
     ("streams_prepared_dies", prepared::dies),
+    ("streams_puts", puts::there_and_back),
+    ("streams_puts_gate", puts::behind_a_gate),
+    ("streams_puts_refused", puts::refusals),
+    ("streams_puts_die", puts::dies),
     ("streams_destroyed", ends::destroyed),
 ];
 
