@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The folders of the version-independent files.
-const SHARED: [&str; 6] =
-    ["shim/common", "shim/collectives", "shim/exposed", "shim/staging", "shim/streams", "shim/windows"];
+const SHARED: [&str; 7] =
+    ["shim/common", "shim/collectives", "shim/exposed", "shim/mp", "shim/staging", "shim/streams", "shim/windows"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed=MPICC");

@@ -83,8 +83,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     // It is preloaded into programs, so it must be small. It calls the component through a table of functions only.
     ("cableway-ompi-intercept", &[]),
     ("cableway-ompi-preload", &["cableway-ompi-intercept"]),
-    // It finds the component in the process, and links nothing of it.
-    ("cableway-ompi-mpix", &[]),
+    // They find the component in the process, and link nothing of it.
+    ("cableway-ompi-find", &[]),
+    ("cableway-ompi-mpix", &["cableway-ompi-find"]),
+    ("cableway-ompi-mp", &["cableway-ompi-find"]),
     ("cableway-compare", &[]),
     // The simulated driver must not share code with what it tests.
     ("sim-cuda", &[]),
@@ -138,9 +140,9 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["core"],
             &["protocol"],
             &["tag"],
-            &["stream"],
             &["am"],
             &["rma"],
+            &["stream"],
             &["osc"],
             &["lib.rs", "fuzzing.rs"],
         ],

@@ -15,6 +15,7 @@ mod fault;
 mod guard;
 mod host;
 mod intercept;
+mod mp;
 mod poison;
 mod staging;
 mod state;

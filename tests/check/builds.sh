@@ -31,7 +31,7 @@ knows_no_verbs() {
 release() {
     local component=()
     all || { skip "the optimised build, which ./check all makes"; return 0; }
-    ! command -v mpicc >/dev/null || component=(-p cableway-ompi -p cableway-ompi-preload -p cableway-ompi-mpix)
+    ! command -v mpicc >/dev/null || component=(-p cableway-ompi -p cableway-ompi-preload -p cableway-ompi-mpix -p cableway-ompi-mp)
     CARGO_TARGET_DIR=$CHECKS_TARGET/plain cargo build --release -p cableway -p cableway-capi "${component[@]}"
 }
 

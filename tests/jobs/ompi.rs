@@ -131,6 +131,7 @@ fn uninstall_removes_exactly_a_users_installation() {
         let component = machine.component(version);
         machine.preload();
         machine.write("libcableway_mpix.so", "streams");
+        machine.write("libcableway_mp.so", "LibMP's");
         let arguments = ["install", "--component", component.to_str().expect("plain")];
         // A second installation changes nothing.
         let finished = machine.ompi(&arguments).assert_success();
@@ -138,13 +139,19 @@ fn uninstall_removes_exactly_a_users_installation() {
         assert_eq!(text(&preload), "preloaded");
         let store = machine.root.join("home/.openmpi/cableway");
         // The library is found by the name that programs record, and by the one that they are linked with.
-        for name in ["libcableway_mpix.so.0", "libcableway_mpix.so"] {
-            assert_eq!(text(&store.join(name)), "streams");
+        for (library, built, header, call) in [
+            ("cableway_mpix", "streams", "cableway_mpix.h", "MPIX_Send_enqueue"),
+            ("cableway_mp", "LibMP's", "mp.h", "mp_send_on_stream"),
+        ] {
+            for name in [format!("lib{library}.so.0"), format!("lib{library}.so")] {
+                assert_eq!(text(&store.join(name)), built);
+            }
+            assert!(text(&store.join("include").join(header)).contains(call));
+            let config = text(&store.join("pkgconfig").join(format!("{library}.pc")));
+            assert!(config.starts_with(&format!("prefix={}\n", store.display())), "{config}");
+            assert!(config.contains(&format!(" -l{library} ")), "{config}");
+            assert!(finished.stdout.contains(&format!(" -l{library} ")), "{finished:?}");
         }
-        assert!(text(&store.join("include/cableway_mpix.h")).contains("MPIX_Send_enqueue"));
-        let config = text(&store.join("pkgconfig/cableway_mpix.pc"));
-        assert!(config.starts_with(&format!("prefix={}\n", store.display())), "{config}");
-        assert!(finished.stdout.contains("-lcableway_mpix"), "{finished:?}");
         let line = format!("mpirun -x LD_PRELOAD={}", preload.display());
         assert!(finished.stdout.contains(&line), "{finished:?}");
         let once = machine.files();
@@ -190,7 +197,9 @@ fn uninstall_removes_exactly_an_installation_in_a_prefix() {
     let component = machine.component("4.1.4");
     let arguments = ["install", "--prefix", prefix, "--component", component.to_str().expect("plain")];
     let finished = machine.ompi(&arguments).assert_success();
-    assert!(finished.stdout.contains("cargo build --release -p cableway-ompi-mpix"), "{finished:?}");
+    for package in ["cableway-ompi-mpix\n", "cableway-ompi-mp\n"] {
+        assert!(finished.stdout.contains(&format!("cargo build --release -p {package}")), "{finished:?}");
+    }
     assert!(machine.root.join("prefix/lib/openmpi/mca_pml_cableway.so").exists());
     // The existing line already permits the component.
     assert_eq!(text(&machine.root.join("prefix/etc/openmpi-mca-params.conf")), "pml = ^ucx\n");

@@ -1,6 +1,8 @@
 //! Calls in a process that does not use the component.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int};
+
+use cableway_ompi_find::{is_initialized, symbol};
 
 use crate::Handle;
 
@@ -29,27 +31,6 @@ pub(crate) fn fail(call: &CStr, communicator: Handle) -> c_int {
         unsafe { handler(communicator, OTHER) };
     }
     OTHER
-}
-
-fn is_initialized() -> bool {
-    let ask = |name: &CStr| {
-        let function = symbol(name);
-        if function.is_null() {
-            return false;
-        }
-        // SAFETY: MPI's function of this type, which may be called at any time.
-        let function: unsafe extern "C" fn(*mut c_int) -> c_int = unsafe { std::mem::transmute(function) };
-        let mut flag = 0;
-        // SAFETY: the flag is valid.
-        unsafe { function(&raw mut flag) };
-        flag != 0
-    };
-    ask(c"MPI_Initialized") && !ask(c"MPI_Finalized")
-}
-
-fn symbol(name: &CStr) -> *mut c_void {
-    // SAFETY: a name.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::guard::guarded;
 use crate::state;
 use slot::Slot;
 
-pub(crate) use running::{check, stop};
+pub(crate) use running::{check, stop, streams as of};
 
 /// `enum cableway_stream_kind`
 mod kind {

@@ -15,7 +15,7 @@ unsafe extern "C" {
 }
 
 /// Returns the streams of the engine. The first call makes a second thread possible.
-pub(super) fn streams(engine: &Arc<Engine>) -> Result<Streams, Error> {
+pub(crate) fn streams(engine: &Arc<Engine>) -> Result<Streams, Error> {
     let mut streams = STREAMS.lock();
     if let Some(streams) = &*streams {
         return Ok(streams.clone());

@@ -14,7 +14,7 @@ unsafe extern "C" {
     fn shim_window_reduce(operation: u32, element: u32, into: *mut c_void, from: *const c_void, count: usize) -> bool;
 }
 
-pub(super) struct Host;
+pub(crate) struct Host;
 
 impl WindowHost for Host {
     fn wait_until(&self, engine: &Engine, done: &mut dyn FnMut() -> bool) {

@@ -14,7 +14,7 @@ use crate::deferred::{self, Owner};
 use crate::guard::guarded;
 use crate::state;
 use access::AccessDescription;
-use host::Host;
+pub(crate) use host::Host;
 
 /// `enum cableway_window_code`
 mod code {

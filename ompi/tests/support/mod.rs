@@ -83,6 +83,17 @@ pub(crate) fn linked_with_streams(file: &str, source: &str, more: &[&str]) -> Pa
     build(file, source, &[&[include, &search, "-lcableway_mpix", &run], more].concat())
 }
 
+/// Returns the executable of `tests/programs/NAME.c`, linked with the library of LibMP's calls.
+pub(crate) fn linked_with_mp(name: &str) -> PathBuf {
+    let folder = object().parent().expect("a folder").to_owned();
+    let profile = folder.parent().expect("cargo's folder of the profile");
+    let own = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mp/include");
+    // Its helpers are those of the stream extensions.
+    let streams = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
+    let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", profile.display()));
+    build(name, &format!("{name}.c"), &[own, streams, &search, "-lcableway_mp", &run, "-rdynamic"])
+}
+
 /// Returns the file of this name that `mpicc` makes of a source in `tests/programs`. Builds it if it is older than the
 /// source.
 pub(crate) fn build(file: &str, source: &str, flags: &[&str]) -> PathBuf {

@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::component::{Component, PRELOAD, all_names};
+use super::extensions;
 use super::files::{failure, link, put, remove};
 use super::host::OpenMpi;
-use super::mpix;
 use super::place::Place;
 use super::selection::Selection;
 use super::settings;
@@ -45,7 +45,7 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
     if let Ok(bytes) = fs::read(&preload) {
         put(&place.preload(), &bytes)?;
     }
-    let streams = mpix::install(place, &component.path)?;
+    let extensions = extensions::install(place, &component.path)?;
     put(&place.headers().join("mpi-ext.h"), MPI_EXT.as_bytes())?;
     fs::create_dir_all(&place.components).map_err(|error| failure("making", &place.components, error))?;
     for name in component.names() {
@@ -56,7 +56,7 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
     println!("installed {} (for Open MPI {})", place.object().display(), component.built_for);
     println!("{selected}");
     println!("{}", place.preload_in_words());
-    println!("{streams}");
+    extensions.iter().for_each(|sentence| println!("{sentence}"));
     println!(
         "compile programs that read MPIX_CUDA_AWARE_SUPPORT or MPIX_ROCM_AWARE_SUPPORT with -I{}",
         place.headers().display()
@@ -76,7 +76,7 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
         }
     }
     for path in
-        [place.object(), place.preload(), place.headers().join("mpi-ext.h")].into_iter().chain(mpix::files(place))
+        [place.object(), place.preload(), place.headers().join("mpi-ext.h")].into_iter().chain(extensions::files(place))
     {
         remove(&path, &mut removed)?;
     }
@@ -101,7 +101,7 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
         Err(error) => return Err(failure("reading", &place.settings, error)),
     }
     // Remove folders only if they are empty.
-    for folder in [place.headers(), mpix::folder(place), place.store.clone(), place.components.clone()] {
+    for folder in [place.headers(), extensions::folder(place), place.store.clone(), place.components.clone()] {
         let _ = fs::remove_dir(folder);
     }
     if removed.is_empty() {

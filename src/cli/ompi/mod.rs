@@ -2,10 +2,10 @@
 
 mod applications;
 mod component;
+mod extensions;
 mod files;
 mod host;
 mod install;
-mod mpix;
 mod place;
 mod selection;
 mod settings;
