@@ -13,7 +13,7 @@ use super::put::{Put, PutFin};
 use super::rendezvous::{AbortHeader, Fin};
 use super::scratch::Scratches;
 use super::transfer::{Channel, Slot, State};
-use super::{direct, eager, fragments, get, node, offered, pieces, put, rendezvous, settle, start};
+use super::{direct, eager, eager_fragments, fragments, get, node, offered, pieces, put, rendezvous, settle, start};
 use crate::core::{Config, Copies, Core, CreditHeader, Done, Peers, Resume, failover};
 use crate::error::Error;
 use crate::wire::{Header, Malformed, NodeCard, Reader, Several, kind, parse_batch};
@@ -77,11 +77,14 @@ impl Protocols {
             kind::PUT => put::asked(cx, channel, &Put::parse(reader)?),
             kind::FRAGMENT => {
                 let header = FragmentHeader::parse(reader)?;
-                let (receiver, len) = (header.receiver, (message.bytes().len() - FRAGMENT_LEN) as u64);
+                if header.unasked {
+                    return eager_fragments::arrived(cx, channel, header, message);
+                }
+                let (receiver, len) = (header.transfer, (message.bytes().len() - FRAGMENT_LEN) as u64);
                 if !offered::was_claimed(channel, receiver, header.offset, len) {
                     return Err(Malformed::OutOfTurn { what: "a fragment", id: receiver.0 });
                 }
-                fragments::arrived(cx, channel, header, message)?;
+                fragments::arrived(cx, channel, (receiver, header.offset, len), message)?;
                 pieces::ask_for_refused(channel, receiver);
                 settle::receive(cx, channel, receiver);
                 // The queue may have space for more offers.

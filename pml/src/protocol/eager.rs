@@ -280,6 +280,16 @@ pub(crate) fn consume(core: &Core, slot: &Slot, cost: u64, done: &mut Done) {
     }
 }
 
+/// Returns credit as [`consume`] does, while the caller holds the peer's channel.
+pub(crate) fn consume_within(cx: &Context<'_>, channel: &mut Channel, cost: Option<u64>) {
+    let Some(cost) = cost else { return };
+    let consumed = cx.peer.consumed.add(cost);
+    if consumed.wrapping_sub(cx.peer.credited.load(Ordering::Relaxed)) >= cx.core.instalment {
+        cx.peer.credited.store(consumed, Ordering::Relaxed);
+        channel.links.send_control(&CreditHeader { consumed });
+    }
+}
+
 #[cold]
 fn give_credit(core: &Core, slot: &Slot, done: &mut Done) {
     slot.with(core, done, |channel, _| {

@@ -227,7 +227,7 @@ impl Able<'_> {
             Start::Eager | Start::AnnounceWithData => Some("eager"),
             Start::EagerInPlace => Some("eager, in place"),
             Start::EagerDevice => Some("eager, copied by the device"),
-            Start::Expose | Start::Store | Start::Announce => None,
+            Start::EagerFragments | Start::Expose | Start::Store | Start::Announce => None,
         };
         if let Some(protocol) = eager {
             return Decision { protocol, reason: quote.reason.to_owned(), before: 0, cost: self.costs.send, others };

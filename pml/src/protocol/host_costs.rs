@@ -1,52 +1,46 @@
 //! Measured costs of moving host data from a peer on the same node.
 //!
 //! Host data can move by a GET of the receiver (the kernel's single copy), or by fragments that the sender stores either
-//! past the caches or through them. Which is fastest depends on the processor, on the distance between the two cores,
-//! and on the size. No constant holds on two machines. So the receiver times its messages: it tries each way a few
-//! times for each size, takes the fastest, and tries the others again now and then, because the machine's load changes.
+//! past the caches or through them, at the receiver's request or without one
+//! ([`eager_fragments`](super::eager_fragments)). Which is fastest depends on the processor, on the distance between the
+//! two cores, and on the size. No constant holds on two machines. So the receiver times its messages: it tries each way
+//! a few times for each size, takes the fastest, and tries the others again now and then, because the machine's load
+//! changes.
 //!
 //! A time belongs to a *burst*: the messages from one that begins while no other is under way until none is. All
 //! messages of a burst take one way, and the time of the burst is divided by its bytes. So a ping-pong is timed message
 //! by message, and a window as a whole, in which copies of the two processes overlap.
 //!
+//! Only the sender can take the way without a request, and the receiver permits it for some messages of a size by its
+//! request for one. So messages that ask again, for a new permit or for a trial, come through the caches.
+//!
 //! A trial of a slow way costs time, most with large messages. So a size takes over what was measured for the nearest
 //! other size, if a way was clearly slower there. A burst of many messages also counts for more than one trial. And
 //! what was measured is [kept] for the next jobs on the node, by the distance of the two processes.
 
+mod class;
 mod kept;
 
 use std::time::{Duration, Instant};
 
 use cableway_btl::{self as btl, Distance};
 
+#[cfg(test)]
+use class::REQUESTED;
+use class::{Class, Cost, WAYS, usable};
+pub(crate) use class::{Expected, Way};
 pub(crate) use kept::Kept;
 use kept::Row;
 pub(crate) use kept::Rows;
 pub use kept::{HostTimes, host_times};
 
-/// A way to move host data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Fragments that are stored past the caches.
-    Streamed,
-    /// The receiver fetches.
-    Get,
-    /// Fragments that are stored through the caches.
-    Cached,
-}
-
-const WAYS: [Way; 3] = [Way::Streamed, Way::Get, Way::Cached];
-
 /// The smallest size class is that of messages of up to twice this length.
 const SMALLEST: u64 = 16 << 10;
 /// Larger messages than 32 MiB share a class.
 const CLASSES: usize = 12;
-/// Bursts of a class between two trials of ways that were slower.
-const PERIOD: u32 = 64;
-/// Factor of that period for a way that took more than twice the time of the fastest.
-const LONGER: u32 = 8;
-/// The weight of a new time is one in this many.
-const MEMORY: f32 = 4.0;
+/// Only messages of the first sizes, of less than 256 KiB, go without a request. The handshake is a small part of the
+/// time of longer ones, and a receiver collects what comes unexpected.
+pub(crate) const UNASKED_CLASSES: usize = 4;
 /// A burst that does not end is timed after so many messages.
 const LONGEST: u32 = 256;
 /// A burst of so many messages counts as two trials: its first messages, which are slower, hardly matter.
@@ -82,52 +76,12 @@ struct Burst {
     pure: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Class {
-    costs: [Cost; WAYS.len()],
-    /// Bursts of the class.
-    count: u32,
-    /// Whether the costs were reported to be kept.
-    reported: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Cost {
-    /// Picoseconds for each byte.
-    each: f32,
-    times: u32,
-    /// The burst of the class that last took this way.
-    last: u32,
-    /// Whether the cost is that of another size.
-    inherited: bool,
-}
-
-/// Expected times of a message. Zero stands for a way to try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Expected {
-    pub(crate) get: Duration,
-    pub(crate) fragments: Duration,
-    /// Whether fragments are to be stored past the caches.
-    pub(crate) stream: bool,
-    can_get: bool,
-}
-
-impl Expected {
-    /// Returns the way that takes the least time.
-    fn way(&self) -> Way {
-        match (self.get < self.fragments, self.stream) {
-            (true, _) => Way::Get,
-            (false, true) => Way::Streamed,
-            (false, false) => Way::Cached,
-        }
-    }
-}
-
 impl HostCosts {
     /// Creates the costs of a peer at this distance, if it is known. Each way whose cost was not kept is tried `trials`
     /// times, at least once.
     pub(crate) fn new(trials: u32, distance: Option<Distance>, kept: &Kept) -> Self {
         let mut classes = [Class::default(); CLASSES];
+        classes[..UNASKED_CLASSES].iter_mut().for_each(|class| class.short = true);
         for (class, row) in classes.iter_mut().zip(distance.and_then(|distance| kept.rows(distance)).iter().flatten()) {
             for (cost, each) in class.costs.iter_mut().zip(row) {
                 *cost = each.map_or(Cost::default(), |each| Cost { each, times: trials, ..Cost::default() });
@@ -143,14 +97,24 @@ impl HostCosts {
             self.inherit(class, can_get);
         }
         match &self.burst {
-            Some(burst) if burst.class == class && (can_get || burst.expected.way() != Way::Get) => burst.expected,
+            Some(burst)
+                if burst.class == class && (can_get || burst.expected.way() != Way::Get) && !burst.expected.unasked =>
+            {
+                burst.expected
+            }
             Some(_) => self.classes[class].expect(len, can_get, 0),
             None => self.classes[class].expect(len, can_get, self.trials),
         }
     }
 
-    /// Notes that a message begins to move by this way.
-    pub(crate) fn begin(&mut self, len: u64, way: Way, expected: Expected, now: Instant) {
+    /// Describes a message that comes without a request, for [`begin`](Self::begin).
+    pub(crate) fn expect_unasked(can_get: bool) -> Expected {
+        Expected::unasked(can_get)
+    }
+
+    /// Notes that a message begins to move by this way. Returns how many of the next ones of the size the sender may
+    /// send without a request: many if that was the fastest way, a few if it is to be tried.
+    pub(crate) fn begin(&mut self, len: u64, way: Way, expected: Expected, now: Instant) -> u8 {
         let class = class_of(len);
         let burst = self.burst.get_or_insert_with(|| {
             self.classes[class].count = self.classes[class].count.wrapping_add(1);
@@ -158,6 +122,7 @@ impl HostCosts {
         });
         burst.under_way += 1;
         burst.pure &= burst.class == class && burst.expected.way() == way;
+        if way == Way::Cached { self.classes[class].permit(expected.can_get, self.trials) } else { 0 }
     }
 
     /// Notes that a message has arrived, or failed. Keeps the costs of its size at times.
@@ -220,77 +185,6 @@ impl HostCosts {
     }
 }
 
-impl Class {
-    /// As [`HostCosts::expect`]. With 0 trials no way is tried.
-    fn expect(&self, len: u64, can_get: bool, trials: u32) -> Expected {
-        let due = (trials != 0).then(|| self.due(can_get, trials)).flatten();
-        let time = |way: Way| if due == Some(way) { Duration::ZERO } else { self.costs[way as usize].of(len) };
-        let stream = time(Way::Streamed) <= time(Way::Cached);
-        Expected {
-            get: time(Way::Get),
-            fragments: time(if stream { Way::Streamed } else { Way::Cached }),
-            stream,
-            can_get,
-        }
-    }
-
-    /// Returns the way that is to be tried by this burst.
-    fn due(&self, can_get: bool, trials: u32) -> Option<Way> {
-        let cost = |way: &Way| self.costs[*way as usize];
-        if let Some(way) = usable(can_get).find(|way| cost(way).times < trials) {
-            return Some(way);
-        }
-        let best = self.best(can_get);
-        let period = |way: &Way| if cost(way).each > 2.0 * best { PERIOD * LONGER } else { PERIOD };
-        let due = |way: &Way| cost(way).each > best && self.count.wrapping_sub(cost(way).last) > period(way);
-        usable(can_get).find(due)
-    }
-
-    /// Returns the time for each byte by the fastest way.
-    fn best(&self, can_get: bool) -> f32 {
-        usable(can_get).map(|way| self.costs[way as usize].each).fold(f32::INFINITY, f32::min)
-    }
-
-    /// Returns whether this way was tried, and every other way is known.
-    fn measured(&self, way: Way, trials: u32, can_get: bool) -> bool {
-        !self.costs[way as usize].inherited && usable(can_get).all(|way| self.costs[way as usize].times >= trials)
-    }
-
-    /// Returns the costs to keep: once all ways are known, and later ever more rarely.
-    fn report(&mut self, trials: u32, can_get: bool) -> Option<Row> {
-        let known = usable(can_get).all(|way| self.costs[way as usize].times >= trials);
-        if !known || (self.reported && !self.count.is_power_of_two()) {
-            return None;
-        }
-        self.reported = true;
-        Some(self.costs.map(|cost| (cost.times != 0 && !cost.inherited).then_some(cost.each)))
-    }
-
-    fn note(&mut self, way: Way, took: Duration, bytes: u64, trials: u32) {
-        let each = took.as_nanos() as f32 * 1000.0 / bytes as f32;
-        let cost = &mut self.costs[way as usize];
-        let before = if cost.inherited { 0 } else { cost.times };
-        (cost.last, cost.inherited) = (self.count, false);
-        cost.times = cost.times.saturating_add(trials);
-        cost.each = match before {
-            0 => each,
-            // The first messages of a size also pay for page faults and cold caches.
-            1 | 2 => cost.each.min(each),
-            // A process that lost its core says nothing about the way.
-            _ => cost.each + (each.min(2.0 * cost.each) - cost.each) / MEMORY,
-        };
-    }
-}
-
-impl Cost {
-    fn of(&self, len: u64) -> Duration {
-        match self.times {
-            0 => Duration::MAX,
-            _ => Duration::from_nanos((self.each * len as f32 / 1000.0) as u64),
-        }
-    }
-}
-
 /// What was measured of messages of a size.
 pub(crate) struct Measured {
     /// The costs of fragments, by the better way to store them, and of a fetch. A way that was not measured takes for
@@ -305,14 +199,20 @@ pub(crate) fn measured(rows: &Rows, len: u64) -> Option<Measured> {
     let row = rows[class_of(len)];
     row.iter().any(Option::is_some).then(|| {
         let rate = |way: Way| row[way as usize].map_or(0.0, |each| 1e12 / f64::from(each));
-        let names = [(Way::Streamed, "past the caches"), (Way::Cached, "through the caches"), (Way::Get, "fetched")];
+        let names = [
+            (Way::Streamed, "past the caches"),
+            (Way::Cached, "through the caches"),
+            (Way::Get, "fetched"),
+            (Way::Unasked, "without a request"),
+        ];
         let known = names.into_iter().filter(|(way, _)| row[*way as usize].is_some());
         let shown: Vec<_> = known.map(|(way, name)| format!("{name} {:.1} GB/s", rate(way) * 1e-9)).collect();
         let cost = |rate: f64| match rate {
             0.0 => btl::Cost { fixed: Duration::MAX, bytes_per_second: f64::INFINITY },
             _ => btl::Cost { fixed: Duration::ZERO, bytes_per_second: rate },
         };
-        let costs = [rate(Way::Streamed).max(rate(Way::Cached)), rate(Way::Get)].map(cost);
+        let fragments = rate(Way::Streamed).max(rate(Way::Cached)).max(rate(Way::Unasked));
+        let costs = [fragments, rate(Way::Get)].map(cost);
         Measured { costs, shown: shown.join(", ") }
     })
 }
@@ -344,8 +244,9 @@ fn caches(mut rows: impl Iterator<Item = Row>) -> bool {
     rows.find_map(both).is_some_and(|(streamed, cached)| cached < streamed)
 }
 
-fn usable(can_get: bool) -> impl Iterator<Item = Way> {
-    WAYS.into_iter().filter(move |way| can_get || *way != Way::Get)
+/// Returns the size class of a message that may go without a request.
+pub(crate) fn unasked_class(len: u64) -> Option<usize> {
+    Some(class_of(len)).filter(|&class| len >= SMALLEST && class < UNASKED_CLASSES)
 }
 
 fn class_of(len: u64) -> usize {

@@ -3,6 +3,7 @@
 //! | file | protocol |
 //! |---|---|
 //! | [`eager`] | the message leaves with its data |
+//! | [`eager_fragments`] | the data follows its announcement in fragments, without a request |
 //! | [`rendezvous`] | an announcement, and by which protocol the data comes |
 //! | [`get`] | the receiver fetches |
 //! | [`put`] | the sender stores |
@@ -21,6 +22,7 @@ mod context;
 pub(crate) mod direct;
 mod dispatch;
 mod eager;
+mod eager_fragments;
 mod explain;
 mod fragments;
 mod get;
@@ -44,6 +46,7 @@ mod user_buffer;
 pub(crate) use context::Links;
 pub(crate) use dispatch::Protocols;
 pub(crate) use eager::{Payload, consume, deliver, deliver_unexpected};
+pub(crate) use eager_fragments::{announced as announced_data, refuse as refuse_data};
 pub(crate) use explain::explain_links;
 pub use explain::{Explained, Form, Side, explain};
 pub(crate) use get::Get;

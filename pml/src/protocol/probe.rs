@@ -152,6 +152,8 @@ pub(crate) enum Start {
     EagerDevice,
     /// Announced, with its data.
     AnnounceWithData,
+    /// Announced, and the data follows in fragments without a request.
+    EagerFragments,
     /// Announced, with a remote key.
     Expose,
     /// Announced; this process stores the data.

@@ -19,7 +19,9 @@ pub(crate) fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let Outgoing { request, stage, failure, gone, fin_received, one_copy, .. } = transfer;
     // The peer must not reach the buffer once the request is complete.
     drop(one_copy);
-    if let (Stage::Moving(answer), true, false, false) = (&stage, failure.is_some(), gone, fin_received) {
+    if let (Stage::Moving(answer), true, false, false) = (&stage, failure.is_some(), gone, fin_received)
+        && !answer.unasked
+    {
         let (receiver, sent) = (answer.receiver, answer.settled);
         links.send_control(&AbortHeader { receiver, sent, reason: Abort::Device });
     }

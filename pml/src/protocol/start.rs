@@ -8,7 +8,7 @@ use super::context::Context;
 use super::probe::{Costs, Shape, Start};
 use super::rendezvous::{self, Announced, Attempt};
 use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
-use super::{eager, get, settle};
+use super::{eager, eager_fragments, get, settle};
 use crate::core::{Core, flow};
 use crate::status::{Outcome, Status};
 use crate::wire::Id;
@@ -21,7 +21,7 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
     let Channel { links, state: State { sends, queues, .. } } = channel;
     links.credit.take(transfer.credit());
     match start {
-        Start::Eager | Start::EagerInPlace | Start::EagerDevice => {
+        Start::Eager | Start::EagerInPlace | Start::EagerDevice | Start::EagerFragments => {
             cx.core.counters.sends_eager.increment();
             cx.core.counters.bytes_eager.add(transfer.len);
         }
@@ -53,7 +53,7 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
 
 /// Probes the protocols, and has a link register the memory if the cheapest protocol needs that.
 fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start {
-    let Channel { links, state: State { one_copy, .. } } = channel;
+    let Channel { links, state: State { one_copy, permits, .. } } = channel;
     let together = links.abilities();
     let shape = Shape::of_run(&transfer.buffer.convertor, together.any);
     let Some(main) = links.active.first() else { return Start::Announce };
@@ -64,6 +64,9 @@ fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start 
     {
         // Nothing is cheaper than host data that travels with its header.
         return eager.how;
+    }
+    if let Ok(follows) = eager_fragments::probe_send(&message, permits.covers(message.len)) {
+        return follows.how;
     }
     if message.may_be_one_copy() {
         message.to_device = !message.is_small() || one_copy.next_is_one_copy();
@@ -117,7 +120,7 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return Attempt::Started };
     let Stage::Starting(start) = transfer.stage else { return Attempt::Started };
     // The CPU copies the data of the two others, within the call.
-    if !matches!(start, Start::Eager | Start::AnnounceWithData) {
+    if !matches!(start, Start::Eager | Start::AnnounceWithData | Start::EagerFragments) {
         transfer.request.begin_transfer();
     }
     let attempt = match start {
@@ -125,6 +128,7 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
         Start::AnnounceWithData => attempt_with_data(cx, channel, id),
         Start::EagerInPlace => eager::attempt_in_place(cx, channel, id),
         Start::EagerDevice => eager::attempt_device(cx, channel, id),
+        Start::EagerFragments => Ok(eager_fragments::attempt(cx, channel, id)),
         Start::Expose => get::attempt(cx, channel, id),
         Start::Store | Start::Announce => Ok(rendezvous::announce(cx, channel, id)),
     };
@@ -136,7 +140,8 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
 
 fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return Ok(Attempt::Started) };
-    let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false, on_device: false };
+    let announced =
+        Announced { len: transfer.len, sender: id, addressable: false, packs: false, on_device: false, follows: false };
     let header = rendezvous::rendezvous_bytes(&transfer.envelope, &announced);
     let attempt = eager::attempt(cx, channel, id, Some(&header))?;
     if !matches!(attempt, Attempt::Sent) {

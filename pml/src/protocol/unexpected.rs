@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::rendezvous::Announced;
 use crate::core::flow;
-use crate::wire::{Envelope, Exposed};
+use crate::wire::{Envelope, Exposed, Id};
 
 /// The kind of a message, beside its envelope and payload.
 #[derive(Clone, Debug)]
@@ -25,6 +25,17 @@ pub(crate) struct Rendezvous {
 }
 
 impl Content {
+    /// Returns the sender's transfer and the length of a message whose data follows without a request.
+    #[inline]
+    pub(crate) fn follows(&self) -> Option<(Id, u64)> {
+        match self {
+            Content::Announced(Rendezvous { announced, .. }) if announced.follows => {
+                Some((announced.sender, announced.len))
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn announced(announced: Announced, exposed: Option<Exposed>) -> Self {
         Content::Announced(Rendezvous { announced, exposed: exposed.map(Box::new) })
     }
@@ -64,6 +75,9 @@ impl UnexpectedMessage {
 
     /// Returns the credit that it costs its sender.
     pub(crate) fn cost(&self) -> u64 {
-        flow::cost(matches!(self.content, Content::Eager), self.payload.len())
+        match self.content.follows() {
+            Some((_, len)) => flow::cost(true, len as usize),
+            None => flow::cost(matches!(self.content, Content::Eager), self.payload.len()),
+        }
     }
 }

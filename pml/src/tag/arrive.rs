@@ -234,6 +234,9 @@ pub(super) fn deliver_waiting(
 
 /// Drops a message that will not be received, and aborts it at a sender that waits.
 pub(super) fn refuse(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessage, reason: Abort, done: &mut Done) {
+    if let Some((sender, _)) = unexpected.content.follows() {
+        return engine.protocols.with(slot, done, |cx, channel| protocol::refuse_data(cx, channel, sender));
+    }
     protocol::consume(engine.core(), slot, unexpected.cost(), done);
     if let Content::Announced(rendezvous) = &unexpected.content {
         let fin = Fin { sender: rendezvous.announced.sender, result: Err(reason) };

@@ -81,7 +81,10 @@ pub(super) fn unexpected(
 ) {
     let status =
         Status { source: source as i32, tag: unexpected.envelope.tag, len: unexpected.len(), cancelled: false };
-    protocol::consume(engine.core(), slot, unexpected.cost(), done);
+    // The credit of a message whose data follows is returned once all of it has come.
+    if unexpected.content.follows().is_none() {
+        protocol::consume(engine.core(), slot, unexpected.cost(), done);
+    }
     if let Content::Announced(rendezvous) = &unexpected.content {
         if unexpected.payload.is_empty() {
             return begin(engine, slot, receive, status, rendezvous, done);

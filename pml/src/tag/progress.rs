@@ -9,7 +9,7 @@ use super::deliver::{self, Arrived};
 use super::engine::Engine;
 use super::reach::end_receives;
 use crate::core::{self, Core, Done, Host, PeerState, Peers};
-use crate::protocol::{Channel, Content, Get, RENDEZVOUS_LEN, Rts, Slot, State};
+use crate::protocol::{Channel, Content, Get, RENDEZVOUS_LEN, Rts, Slot, State, announced_data};
 use crate::wire::{Envelope, Header, MATCH_LEN, Malformed, Reader, is_batch, kind, match_envelope};
 
 impl Host for Engine {
@@ -86,7 +86,11 @@ fn received_other(engine: &Engine, slot: &Slot, message: &Received<'_>, done: &m
         kind::MATCH => (Envelope::parse(&reader)?, Content::Eager, MATCH_LEN),
         kind::RENDEZVOUS => {
             let Rts { envelope, announced } = Rts::parse(&reader)?;
-            (envelope, Content::announced(announced, None), RENDEZVOUS_LEN)
+            let content = Content::announced(announced, None);
+            if let Some(follows) = content.follows() {
+                engine.protocols.with(slot, done, |cx, channel| announced_data(cx, channel, follows))?;
+            }
+            (envelope, content, RENDEZVOUS_LEN)
         }
         kind::GET => {
             let Get { envelope, announced, from } = Get::parse(&reader)?;

@@ -38,12 +38,18 @@ pub(super) fn section(parameters: &Parameters, options: &ParameterOptions, measu
 }
 
 fn facts(line: &HostTimes) -> Vec<Fact> {
-    let [streamed, get, cached] = line.each.map(|each| match each {
+    let [streamed, get, cached, unasked] = line.each.map(|each| match each {
         Some(picoseconds) => Value::from(format!("{:.1} GB/s", 1000.0 / picoseconds)),
         None => "not measured".into(),
     });
     let name = format!("{}, from {} B", line.distance.name(), line.from);
-    vec![("messages", name.into()), ("past_the_caches", streamed), ("fetched", get), ("through_the_caches", cached)]
+    vec![
+        ("messages", name.into()),
+        ("past_the_caches", streamed),
+        ("fetched", get),
+        ("through_the_caches", cached),
+        ("without_a_request", unasked),
+    ]
 }
 
 fn run(options: &ParameterOptions) -> Result<(), String> {

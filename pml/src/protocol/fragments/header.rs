@@ -23,6 +23,8 @@ pub(crate) struct Ack {
     pub(crate) stream: bool,
     /// Whether to store eager messages through the caches from now on.
     pub(crate) cache_eager: bool,
+    /// The next messages of this size that may leave without a request.
+    pub(crate) unasked: u8,
     /// An offer that the sender must claim first. The receiver may have withdrawn it to fetch the range itself.
     pub(crate) offer: Option<Offer>,
 }
@@ -30,21 +32,25 @@ pub(crate) struct Ack {
 /// Sender to receiver: data for `offset`, which is the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FragmentHeader {
-    pub(crate) receiver: Id,
+    /// The receiver's transfer; the sender's, if the data was not requested.
+    pub(crate) transfer: Id,
+    /// Whether the data follows its announcement without a request.
+    pub(crate) unasked: bool,
     pub(crate) offset: u64,
 }
 
 layouts! {
     AckLayout {
-        kind: u8, flags: u8, zero: [u8; 6],
+        kind: u8, flags: u8, unasked: u8, zero: [u8; 5],
         sender: U64, receiver: U64, from: U64, to: U64, total: U64, offer: U64,
     }
-    FragmentLayout { kind: u8, flags: u8, zero: [u8; 6], receiver: U64, offset: U64 }
+    FragmentLayout { kind: u8, flags: u8, zero: [u8; 6], transfer: U64, offset: U64 }
 }
 
 const _: () = {
-    assert!(size_of::<AckLayout>() == 56 && offset_of!(AckLayout, sender) == 8 && offset_of!(AckLayout, offer) == 48);
-    assert!(FRAGMENT_LEN == 24 && offset_of!(FragmentLayout, receiver) == 8);
+    assert!(size_of::<AckLayout>() == 56 && offset_of!(AckLayout, unasked) == 2);
+    assert!(offset_of!(AckLayout, sender) == 8 && offset_of!(AckLayout, offer) == 48);
+    assert!(FRAGMENT_LEN == 24 && offset_of!(FragmentLayout, transfer) == 8);
     assert!(offset_of!(FragmentLayout, offset) == 16);
 };
 
@@ -59,10 +65,12 @@ const FLAG_OFFERED: u8 = 2;
 const FLAG_STREAM: u8 = 4;
 /// The sender is to store eager messages through the caches.
 const FLAG_CACHE_EAGER: u8 = 8;
+/// Of a fragment: its data was not requested.
+const FLAG_UNASKED: u8 = 1;
 
 impl Header for Ack {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
-        let AckLayout { flags, zero, sender, receiver, from, to, total, offer, .. } = reader.read_all()?;
+        let AckLayout { flags, unasked, zero, sender, receiver, from, to, total, offer, .. } = reader.read_all()?;
         reader.flags(flags, FLAG_TO_DEVICE | FLAG_OFFERED | FLAG_STREAM | FLAG_CACHE_EAGER)?;
         reader.reserved(&zero)?;
         let (from, to, total) = (from.get(), to.get(), total.get());
@@ -82,6 +90,7 @@ impl Header for Ack {
             to_device: flags & FLAG_TO_DEVICE != 0,
             stream: flags & FLAG_STREAM != 0,
             cache_eager: flags & FLAG_CACHE_EAGER != 0,
+            unasked,
             offer: offered.then_some(Offer(offer.get())),
         })
     }
@@ -94,7 +103,8 @@ impl Header for Ack {
         let layout = AckLayout {
             kind: kind::ACK,
             flags,
-            zero: [0; 6],
+            unasked: self.unasked,
+            zero: [0; 5],
             sender: self.sender.0.into(),
             receiver: self.receiver.0.into(),
             from: self.from.into(),
@@ -108,19 +118,20 @@ impl Header for Ack {
 
 impl Header for FragmentHeader {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
-        let FragmentLayout { flags, zero, receiver, offset, .. } = reader.read()?;
-        reader.unused(flags, &zero)?;
+        let FragmentLayout { flags, zero, transfer, offset, .. } = reader.read()?;
+        reader.flags(flags, FLAG_UNASKED)?;
+        reader.reserved(&zero)?;
         let payload = (reader.message_len - FRAGMENT_LEN) as u64;
         if payload == 0 {
             return Err(Malformed::Payload { kind: reader.kind, payload: 0, expected: 1 });
         }
         let offset = offset.get();
         reader.range(offset, payload, u64::MAX)?;
-        Ok(FragmentHeader { receiver: Id(receiver.get()), offset })
+        Ok(FragmentHeader { transfer: Id(transfer.get()), unasked: flags & FLAG_UNASKED != 0, offset })
     }
 
     fn encode(&self, out: &mut HeaderBuffer) {
-        let (receiver, offset) = (self.receiver.0.into(), self.offset.into());
-        out.push(FragmentLayout { kind: kind::FRAGMENT, flags: 0, zero: [0; 6], receiver, offset }.as_bytes());
+        let (flags, transfer, offset) = (flag(self.unasked, FLAG_UNASKED), self.transfer.0.into(), self.offset.into());
+        out.push(FragmentLayout { kind: kind::FRAGMENT, flags, zero: [0; 6], transfer, offset }.as_bytes());
     }
 }

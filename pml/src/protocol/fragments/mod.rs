@@ -8,4 +8,4 @@ mod sender;
 
 pub(crate) use header::{Ack, FRAGMENT_LEN, FragmentHeader};
 pub(crate) use receiver::{arrived, ask, awaiting, copied_in, probe_receive};
-pub(crate) use sender::{advance, asked, copied, left_in_place};
+pub(crate) use sender::{advance, asked, copied, left_in_place, resume};

@@ -3,7 +3,7 @@
 use cableway_btl::Received;
 use cableway_common_cuda::DeviceError;
 
-use super::header::{Ack, FRAGMENT_LEN, FragmentHeader};
+use super::header::{Ack, FRAGMENT_LEN};
 use crate::error::Error;
 use crate::protocol::context::{Context, Held, Step, hold};
 use crate::protocol::probe::{Announcement, Cost, Data, Passes, Quote};
@@ -39,11 +39,22 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
     let ranges = if ranges.is_empty() { &whole } else { ranges };
     transfer.note_asked(ranges.iter().map(|(from, to)| to - from).sum::<u64>());
     // A device may fail after the sender considers the message done, so send it a FIN.
-    let &mut Incoming { sender, stream, cache_eager, .. } = transfer;
+    let &mut Incoming { sender, stream, cache_eager, unasked, .. } = transfer;
     let to_device = transfer.buffer.is_on_device();
     transfer.owes_fin = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
     for &(from, to) in ranges {
-        links.send_control(&Ack { sender, receiver: id, from, to, total, to_device, stream, cache_eager, offer: None });
+        links.send_control(&Ack {
+            sender,
+            receiver: id,
+            from,
+            to,
+            total,
+            to_device,
+            stream,
+            cache_eager,
+            unasked,
+            offer: None,
+        });
     }
 }
 
@@ -51,11 +62,11 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
 pub(crate) fn arrived(
     cx: &mut Context<'_>,
     channel: &mut Channel,
-    FragmentHeader { receiver: id, offset }: FragmentHeader,
+    (id, offset, most): (Id, u64, u64),
     message: &Received<'_>,
 ) -> Result<(), Malformed> {
     let payload = message.bytes().skip(FRAGMENT_LEN);
-    let len = payload.len() as u64;
+    let len = (payload.len() as u64).min(most);
     let transfer = awaiting(channel, id, "a fragment", (offset, len))?;
     transfer.awaited -= len;
     transfer.buffer.convertor.set_position(offset);
@@ -66,7 +77,7 @@ pub(crate) fn arrived(
         copy_in(cx, transfer, id, (offset, len), held);
     } else {
         // SAFETY: the payload is readable and not part of a user's buffer.
-        if let Err(error) = unsafe { transfer.buffer.convertor.unpack(payload.as_ptr(), payload.len()) } {
+        if let Err(error) = unsafe { transfer.buffer.convertor.unpack(payload.as_ptr(), len as usize) } {
             transfer.fail(Error::of_copy(error, &transfer.buffer.convertor));
         }
         transfer.arrived += len;

@@ -99,7 +99,7 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Re
     if transfer.failure.is_some() {
         return Ok(rendezvous::announce(cx, channel, id));
     }
-    let announced = Announced { len: transfer.len, sender: id, addressable, packs: false, on_device };
+    let announced = Announced { len: transfer.len, sender: id, addressable, packs: false, on_device, follows: false };
     let header = HeaderBuffer::new(&Get { envelope: transfer.envelope, announced, from });
     Ok(rendezvous::send_header(channel, id, header.as_bytes()))
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::Abort;
-use crate::protocol::rendezvous::{Announced, RENDEZVOUS_LEN};
+use crate::protocol::rendezvous::{Announced, FLAG_ADDRESSABLE, FLAG_ON_DEVICE, RENDEZVOUS_LEN};
 use crate::status::ANY;
 use crate::wire::{BtlTag, Exposed, Id, MATCH_LEN, match_bytes, match_envelope};
 
@@ -29,7 +29,13 @@ fn announced() -> impl Strategy<Value = Announced> {
         addressable,
         packs,
         on_device,
+        follows: false,
     })
+}
+
+/// Announces data that follows without a request.
+fn following(len: u64, sender: Id) -> Announced {
+    Announced { len, sender, addressable: false, packs: false, on_device: false, follows: true }
 }
 
 fn exposed() -> impl Strategy<Value = Exposed> {
@@ -81,6 +87,8 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         envelope().prop_map(bytes),
         (envelope(), announced()).prop_map(|(envelope, announced)| bytes(Rts { envelope, announced })),
+        (envelope(), 1..u64::MAX, id())
+            .prop_map(|(envelope, len, sender)| bytes(Rts { envelope, announced: following(len, sender) })),
         (envelope(), announced(), exposed()).prop_map(|(envelope, announced, from)| {
             let announced = Announced { packs: false, ..announced };
             bytes(Get { envelope, announced, from })
@@ -105,6 +113,7 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
                     to_device,
                     stream,
                     cache_eager: !stream,
+                    unasked: if to_device { 200 } else { 0 },
                     offer,
                 })
             }
@@ -112,7 +121,11 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
         (id(), id(), range.clone(), exposed()).prop_map(|(sender, receiver, (offset, len), to)| {
             bytes(Put { sender, receiver, offset, len, total: offset + len, to })
         }),
-        (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| bytes(FragmentHeader { receiver, offset })),
+        (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| bytes(FragmentHeader {
+            transfer: receiver,
+            unasked: offset % 2 == 0,
+            offset
+        })),
         (id(), result_()).prop_map(|(sender, result)| bytes(Fin { sender, result })),
         (id(), range, result_()).prop_map(|(receiver, (offset, len), result)| bytes(PutFin {
             receiver,
@@ -177,10 +190,21 @@ fn what_no_engine_sends_is_refused() {
     let mut flagged = match_bytes(&envelope);
     flagged[1] = 0x80;
     assert!(matches!(parses(&flagged, MATCH_LEN), Err(Malformed::Flags { .. })));
-    let announced = Announced { len: 10, sender: Id(1), addressable: false, packs: false, on_device: true };
+    let announced =
+        Announced { len: 10, sender: Id(1), addressable: false, packs: false, on_device: true, follows: false };
     let part = bytes(Rts { envelope, announced });
     assert!(parses(&part, RENDEZVOUS_LEN + 10).is_ok());
     assert!(matches!(parses(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));
+    let follows = bytes(Rts { envelope, announced: following(10, Id(1)) });
+    let payload = parses(&follows, RENDEZVOUS_LEN + 10);
+    assert!(matches!(payload, Err(Malformed::Payload { .. })), "the data follows in fragments");
+    let empty = HeaderBuffer::new(&Rts { envelope, announced: following(0, Id(1)) });
+    assert!(matches!(parses(empty.as_bytes(), RENDEZVOUS_LEN), Err(Malformed::Flags { .. })));
+    for other in [FLAG_ADDRESSABLE, FLAG_ON_DEVICE] {
+        let mut both = follows.clone();
+        both[1] |= other;
+        assert!(matches!(parses(&both, RENDEZVOUS_LEN), Err(Malformed::Flags { .. })));
+    }
     let ack = Ack {
         sender: Id(1),
         receiver: Id(2),
@@ -190,10 +214,11 @@ fn what_no_engine_sends_is_refused() {
         to_device: false,
         stream: true,
         cache_eager: false,
+        unasked: 0,
         offer: None,
     };
     assert!(matches!(parses(HeaderBuffer::new(&ack).as_bytes(), 56), Err(Malformed::Range { .. })));
-    let beyond = HeaderBuffer::new(&FragmentHeader { receiver: Id(1), offset: u64::MAX });
+    let beyond = HeaderBuffer::new(&FragmentHeader { transfer: Id(1), unasked: false, offset: u64::MAX });
     assert!(matches!(parses(beyond.as_bytes(), 25), Err(Malformed::Range { .. })));
     assert!(matches!(parses(beyond.as_bytes(), 24), Err(Malformed::Payload { .. })));
     assert_eq!(parses(&[99], 1), Err(Malformed::Kind(99)));

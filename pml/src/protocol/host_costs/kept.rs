@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! # Times of host messages on this node, measured by Cableway. Delete the file to measure them again.
-//! # distance, bytes from, picoseconds for each byte: streamed, get, cached
-//! format 1
+//! # distance, bytes from, picoseconds for each byte: streamed, get, cached, unasked
+//! format 2
 //! machine 1f0c...(boot) 6.8.0-60-generic Intel(R) Xeon(R) Platinum 8480C
-//! l3 16384 151 160 110
-//! l3 32768 148 131 -
+//! l3 16384 151 160 110 95
+//! l3 32768 148 131 - -
 //! end
 //! ```
 //!
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use super::{CLASSES, SMALLEST, WAYS};
 
 /// The version of the format and of the measurements. Files of other versions are ignored.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
 /// A new figure is written if it differs from the kept one by more than one part in so many.
 const NOTEWORTHY: f32 = 8.0;
 
@@ -44,9 +44,9 @@ pub struct HostTimes {
     pub distance: Distance,
     /// The size in bytes from which on the times hold, up to twice the size.
     pub from: u64,
-    /// Picoseconds for each byte by fragments past the caches, by the receiver's fetch, and by fragments through the
-    /// caches, where known.
-    pub each: [Option<f32>; 3],
+    /// Picoseconds for each byte by fragments past the caches, by the receiver's fetch, by fragments through the caches,
+    /// and by fragments that the receiver did not request, where known.
+    pub each: [Option<f32>; 4],
 }
 
 /// Returns what earlier jobs measured of host messages on this node, and the file that keeps it. Returns `None` if
@@ -179,7 +179,7 @@ fn load(folder: &Folder, machine: &str) -> Table {
 fn write(machine: &str, table: &Table) -> String {
     let mut text =
         "# Times of host messages on this node, measured by Cableway. Delete the file to measure them again.\n\
-                    # distance, bytes from, picoseconds for each byte: streamed, get, cached\n"
+                    # distance, bytes from, picoseconds for each byte: streamed, get, cached, unasked\n"
             .to_owned();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "format {FORMAT}\nmachine {machine}");

@@ -27,6 +27,23 @@ fn carry(
     taken
 }
 
+/// Carries a message that takes these microseconds without a request.
+fn follow(costs: &mut HostCosts, now: &mut Instant, micros: u64, kept: &Kept) {
+    costs.begin(LEN, Way::Unasked, HostCosts::expect_unasked(true), *now);
+    *now += Duration::from_micros(micros);
+    costs.end(LEN, false, *now, kept);
+}
+
+/// Requests a message that takes 10 microseconds by GET and 20 by other ways. Returns how many of the next ones may come
+/// without a request.
+fn request(costs: &mut HostCosts, now: &mut Instant) -> u8 {
+    let expected = costs.expect(LEN, true);
+    let permitted = costs.begin(LEN, expected.way(), expected, *now);
+    *now += Duration::from_micros(if expected.way() == Way::Get { 10 } else { 20 });
+    costs.end(LEN, false, *now, &nothing());
+    permitted
+}
+
 /// Keeps no costs.
 fn nothing() -> Kept {
     let mut parameters = cableway_base::Parameters::default();
@@ -40,15 +57,15 @@ fn share(taken: &[Way], way: Way) -> f64 {
 
 #[test]
 fn the_fastest_way_is_found_and_followed_when_it_changes() {
-    for (fastest, window) in WAYS.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
+    for (fastest, window) in REQUESTED.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
         let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
         let trials = if window == 1 { 9 } else { 6 };
         let first = carry(&mut costs, &mut now, (trials, window), |_| 10);
-        assert!(WAYS.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
+        assert!(REQUESTED.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
         carry(&mut costs, &mut now, (200, window), |way| if way == fastest { 10 } else { 15 });
         let later = carry(&mut costs, &mut now, (1000, window), |way| if way == fastest { 10 } else { 15 });
         assert!(share(&later, fastest) > 0.95, "{fastest:?}: {}", share(&later, fastest));
-        let other = WAYS[(fastest as usize + 1) % 3];
+        let other = REQUESTED[(fastest as usize + 1) % 3];
         carry(&mut costs, &mut now, (500, window), |way| if way == other { 10 } else { 15 });
         let later = carry(&mut costs, &mut now, (1000, window), |way| if way == other { 10 } else { 15 });
         assert!(share(&later, other) > 0.95, "{other:?}: {}", share(&later, other));
@@ -110,7 +127,7 @@ fn a_way_that_was_not_tried_at_first_is_found_later() {
 fn two_windows_are_enough_for_a_trial() {
     let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     let taken = carry(&mut costs, &mut now, (6, 64), |_| 10);
-    assert!(WAYS.iter().all(|way| share(&taken, *way) == 1.0 / 3.0), "{taken:?}");
+    assert!(REQUESTED.iter().all(|way| share(&taken, *way) == 1.0 / 3.0), "{taken:?}");
     assert!(costs.classes[class_of(LEN)].measured(Way::Cached, TRIALS, true));
 }
 
@@ -162,6 +179,9 @@ fn costs_that_were_kept_are_not_measured_again() {
         now += Duration::from_micros(if expected.way() == Way::Get { 10 } else { 20 });
         costs.end(LEN, false, now, &first);
     }
+    for _ in 0..7 {
+        follow(&mut costs, &mut now, 30, &first);
+    }
     first.save();
     let second = Kept::new(&parameters);
     let mut costs = HostCosts::new(TRIALS, Some(at), &second);
@@ -170,4 +190,58 @@ fn costs_that_were_kept_are_not_measured_again() {
     assert_eq!(share(&taken, Way::Get), 1.0);
     assert_eq!(costs.expect(LEN * 16, true).way(), Way::Streamed, "another size is tried");
     assert!(!caches_at(at, &second) && !caches_at(Distance::Node, &second));
+}
+
+#[test]
+fn messages_without_a_request_are_permitted_if_they_are_fastest() {
+    for (micros, permitted) in [(5, 64), (15, 0)] {
+        let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
+        assert!((0..9).all(|_| request(&mut costs, &mut now) == 0), "the ways to request come first");
+        assert_eq!(request(&mut costs, &mut now), 3, "then it is tried");
+        for _ in 0..3 {
+            follow(&mut costs, &mut now, micros, &nothing());
+        }
+        for round in 0..3 {
+            assert_eq!(request(&mut costs, &mut now), permitted, "{micros} us, round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_slower_way_without_a_request_is_tried_rarely_and_found_when_it_is_faster() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
+    let mut follows = 0;
+    let mut carry = |messages: usize, micros: u64, follows: &mut u32| {
+        let mut permitted = 0;
+        let before = *follows;
+        for _ in 0..messages {
+            if permitted == 0 {
+                permitted = request(&mut costs, &mut now);
+            } else {
+                permitted -= 1;
+                *follows += 1;
+                follow(&mut costs, &mut now, micros, &nothing());
+            }
+        }
+        f64::from(*follows - before) / messages as f64
+    };
+    carry(100, 15, &mut follows);
+    assert!(carry(2000, 15, &mut follows) < 0.02);
+    carry(2000, 5, &mut follows);
+    assert!(carry(2000, 5, &mut follows) > 0.9);
+}
+
+#[test]
+fn permits_that_nobody_uses_are_given_rarely() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
+    let given = (0..2000).filter(|_| request(&mut costs, &mut now) != 0).count();
+    // Three trials, and what comes through the caches now and then in any case.
+    assert!((3..40).contains(&given), "{given}");
+    let long = SMALLEST << UNASKED_CLASSES;
+    for _ in 0..50 {
+        let expected = costs.expect(long, true);
+        assert_eq!(costs.begin(long, expected.way(), expected, now), 0, "too long to come without a request");
+        now += Duration::from_micros(10);
+        costs.end(long, false, now, &nothing());
+    }
 }

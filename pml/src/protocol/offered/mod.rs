@@ -54,7 +54,7 @@ pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Offer) -> bool {
 pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
     let Channel { links, state: State { receives, offers, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return true };
-    let &mut Incoming { sender, wanted: total, stream, cache_eager, .. } = transfer;
+    let &mut Incoming { sender, wanted: total, stream, cache_eager, unasked, .. } = transfer;
     let Some(fetch) = transfer.fetch() else { return true };
     let Some(link) = links.by_serial(fetch.from.link) else { return true };
     let Some(offer) = link.endpoint.offer() else { return false };
@@ -70,6 +70,7 @@ pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
         to_device: false,
         stream,
         cache_eager,
+        unasked,
         offer: Some(offer),
     });
     true

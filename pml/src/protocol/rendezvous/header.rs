@@ -25,6 +25,8 @@ pub(crate) struct Announced {
     pub(crate) packs: bool,
     /// Whether the sender's buffer is on a device.
     pub(crate) on_device: bool,
+    /// Whether the data follows in fragments, without a request.
+    pub(crate) follows: bool,
 }
 
 /// Receiver to sender: the end of the message. `Err`: the receive failed.
@@ -64,6 +66,8 @@ pub(crate) const FLAG_ADDRESSABLE: u8 = 1;
 const FLAG_PACKS: u8 = 4;
 /// The sender's buffer is on a device.
 pub(crate) const FLAG_ON_DEVICE: u8 = 8;
+/// The data follows without a request. Alone.
+const FLAG_FOLLOWS: u8 = 16;
 
 impl RendezvousLayout {
     /// Encodes an announcement of this kind.
@@ -71,7 +75,8 @@ impl RendezvousLayout {
     pub(crate) fn new(kind: u8, envelope: &Envelope, announced: &Announced) -> Self {
         let flags = flag(announced.addressable, FLAG_ADDRESSABLE)
             | flag(announced.packs, FLAG_PACKS)
-            | flag(announced.on_device, FLAG_ON_DEVICE);
+            | flag(announced.on_device, FLAG_ON_DEVICE)
+            | flag(announced.follows, FLAG_FOLLOWS);
         RendezvousLayout {
             matching: MatchLayout::new(kind, flags, envelope),
             len: announced.len.into(),
@@ -87,6 +92,7 @@ impl RendezvousLayout {
             addressable: flags & FLAG_ADDRESSABLE != 0,
             packs: flags & FLAG_PACKS != 0,
             on_device: flags & FLAG_ON_DEVICE != 0,
+            follows: flags & FLAG_FOLLOWS != 0,
         };
         Ok((self.matching.envelope()?, announced))
     }
@@ -102,13 +108,19 @@ impl Header for Rts {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: RendezvousLayout = reader.read()?;
         let (kind, flags) = (reader.kind, layout.matching.flags);
-        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_ON_DEVICE)?;
+        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_ON_DEVICE | FLAG_FOLLOWS)?;
         // A sender that packs can PUT.
         if flags & (FLAG_ADDRESSABLE | FLAG_PACKS) == FLAG_PACKS {
             return Err(Malformed::Flags { kind, flags });
         }
         let (envelope, announced) = layout.announced()?;
+        if announced.follows && (flags != FLAG_FOLLOWS || announced.len == 0) {
+            return Err(Malformed::Flags { kind, flags });
+        }
         let payload = reader.message_len - RENDEZVOUS_LEN;
+        if announced.follows && payload != 0 {
+            return Err(Malformed::Payload { kind, payload, expected: 0 });
+        }
         if payload != 0 && payload as u64 != announced.len {
             return Err(Malformed::Payload { kind, payload, expected: announced.len });
         }

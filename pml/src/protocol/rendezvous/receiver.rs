@@ -16,7 +16,7 @@ use crate::protocol::probe::{Announcement, Costs, Data, Shape};
 use crate::protocol::receive_buffer::ReceiveBuffer;
 use crate::protocol::transfer::{AfterOrder, Channel, Incoming, Protocol, State};
 use crate::protocol::unexpected::Rendezvous;
-use crate::protocol::{choice, fragments, get, offered, pieces, put, settle};
+use crate::protocol::{choice, eager_fragments, fragments, get, offered, pieces, put, settle};
 use crate::status::Status;
 use crate::wire::{Id, Malformed};
 
@@ -30,6 +30,9 @@ pub(crate) fn begin(
 ) {
     let Some((convertor, posted)) = buffer.into_convertor(&cx.core.devices) else { return };
     let announced = &rendezvous.announced;
+    if announced.follows {
+        return eager_fragments::begin(cx, channel, (request, convertor, posted), status, announced.sender);
+    }
     let mut transfer = Incoming::new(request, convertor, posted, status, announced.sender);
     if let Err(error) = cx.peer.check() {
         transfer.request.complete(status, Some(error), cx.done);
@@ -95,7 +98,7 @@ fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut 
         (Data::Offered | Data::Fragments, false) => Way::Cached,
         (Data::Put | Data::Pieces, _) => return data,
     };
-    host_costs.begin(incoming.len, way, expected, Instant::now());
+    transfer.unasked = host_costs.begin(incoming.len, way, expected, Instant::now());
     (transfer.stream, transfer.timed) = (expected.stream, true);
     data
 }

@@ -60,8 +60,14 @@ pub(crate) fn announce(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> A
     } else if matches!(transfer.one_copy, OneCopy::Packs) {
         transfer.one_copy = OneCopy::None;
     }
-    let announced =
-        Announced { len: transfer.len, sender: id, addressable, packs, on_device: transfer.buffer.is_on_device() };
+    let announced = Announced {
+        len: transfer.len,
+        sender: id,
+        addressable,
+        packs,
+        on_device: transfer.buffer.is_on_device(),
+        follows: false,
+    };
     let header = rendezvous_bytes(&transfer.envelope, &announced);
     let unordered = Some(*transfer.buffer.location()).filter(|at| at.on_device() && !transfer.buffer.is_settled());
     let attempt = send_header(channel, id, &header);

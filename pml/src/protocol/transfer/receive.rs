@@ -33,6 +33,8 @@ pub(crate) struct Incoming {
     pub(crate) stream: bool,
     /// Whether the sender is to store eager messages through the caches from now on.
     pub(crate) cache_eager: bool,
+    /// The next messages of this size that the sender may send without a request.
+    pub(crate) unasked: u8,
     /// Whether the message's time is measured.
     pub(crate) timed: bool,
     pub(crate) failure: Option<Box<Error>>,
@@ -83,6 +85,7 @@ impl Incoming {
             owes_fin: false,
             stream: true,
             cache_eager: false,
+            unasked: 0,
             timed: false,
             failure: None,
             gone: false,

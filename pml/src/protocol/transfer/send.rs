@@ -58,6 +58,8 @@ pub(crate) enum OneCopy {
 /// The data that the receiver has requested.
 pub(crate) struct Answer {
     pub(crate) receiver: Id,
+    /// Whether the data follows its announcement without a request. Then `receiver` is the sender's own transfer.
+    pub(crate) unasked: bool,
     /// Bytes that it requests in all.
     total: u64,
     /// Bytes of these that it has requested so far.
@@ -72,6 +74,23 @@ pub(crate) struct Answer {
     pub(crate) to_device: bool,
     /// Whether to store fragments past the caches.
     pub(crate) stream: bool,
+}
+
+impl Answer {
+    /// Describes all data of a message, which nobody requests.
+    pub(crate) fn unasked(id: Id, len: u64) -> Self {
+        Answer {
+            receiver: id,
+            unasked: true,
+            total: len,
+            asked: len,
+            settled: 0,
+            ranges: VecDeque::from([(0, len)]),
+            queued: false,
+            to_device: false,
+            stream: false,
+        }
+    }
 }
 
 impl Outgoing {
@@ -100,9 +119,8 @@ impl Outgoing {
     /// Returns the credit that the data takes, if it travels with the header.
     pub(crate) fn credit(&self) -> u64 {
         match self.stage {
-            Stage::Starting(Start::Eager | Start::EagerInPlace | Start::EagerDevice) | Stage::Leaving => {
-                flow::cost(true, self.len as usize)
-            }
+            Stage::Starting(Start::Eager | Start::EagerInPlace | Start::EagerDevice | Start::EagerFragments)
+            | Stage::Leaving => flow::cost(true, self.len as usize),
             Stage::Starting(Start::AnnounceWithData) => flow::cost(false, self.len as usize),
             _ => 0,
         }
@@ -153,7 +171,9 @@ impl Outgoing {
     ) -> Result<&mut Answer, Malformed> {
         let asked = match &self.stage {
             Stage::Announced if !self.fin_received => 0,
-            Stage::Moving(answer) if !self.fin_received && (answer.receiver, answer.total) == (receiver, total) => {
+            Stage::Moving(answer)
+                if !(self.fin_received || answer.unasked) && (answer.receiver, answer.total) == (receiver, total) =>
+            {
                 answer.asked
             }
             _ => return Err(Malformed::OutOfTurn { what, id: id.0 }),
@@ -164,8 +184,17 @@ impl Outgoing {
         }
         if self.is_announced() {
             let ranges = VecDeque::new();
-            let answer =
-                Answer { receiver, total, asked, settled: 0, ranges, queued: false, to_device: false, stream: false };
+            let answer = Answer {
+                receiver,
+                unasked: false,
+                total,
+                asked,
+                settled: 0,
+                ranges,
+                queued: false,
+                to_device: false,
+                stream: false,
+            };
             self.stage = Stage::Moving(answer);
         }
         let Some(answer) = self.answer() else { return Err(Malformed::OutOfTurn { what, id: id.0 }) };

@@ -9,6 +9,7 @@ use super::send::Outgoing;
 use crate::core::{self, PeerState, Table};
 use crate::protocol::context::Operation;
 use crate::protocol::direct::DirectJob;
+use crate::protocol::eager_fragments::{Followers, Permits};
 use crate::protocol::host_costs::HostCosts;
 use crate::protocol::offered::Offers;
 use crate::protocol::one_copy::OneCopyHistory;
@@ -24,6 +25,10 @@ pub(crate) struct State {
     pub(crate) receives: Table<Incoming>,
     pub(crate) queues: Queues,
     pub(crate) offers: Offers,
+    /// The peer's messages whose data follows.
+    pub(crate) followers: Followers,
+    /// The sizes of messages that may leave without a request.
+    pub(crate) permits: Permits,
     /// Times of host messages, once there was one.
     pub(crate) host_costs: Option<Box<HostCosts>>,
     /// Whether the peer reads eager messages faster if they are stored through the caches. `None` until that is asked

@@ -24,7 +24,7 @@ impl Drop for Scratch {
     }
 }
 
-const ROW: Row = [Some(150.0), None, Some(110.0)];
+const ROW: Row = [Some(150.0), None, Some(110.0), None];
 
 #[test]
 fn costs_are_kept_for_the_next_job() {
@@ -48,13 +48,13 @@ fn processes_add_to_what_others_wrote() {
     for kept in [&first, &second] {
         assert_eq!(kept.rows(Distance::Node), None, "both have read");
     }
-    first.note(Distance::Node, 0, &[Some(200.0), None, None]);
-    second.note(Distance::Node, 0, &[None, Some(90.0), None]);
+    first.note(Distance::Node, 0, &[Some(200.0), None, None, None]);
+    second.note(Distance::Node, 0, &[None, Some(90.0), None, None]);
     second.note(Distance::SharedL2, 1, &ROW);
     first.save();
     second.save();
     let next = scratch.kept();
-    assert_eq!(next.rows(Distance::Node).unwrap()[0], [Some(200.0), Some(90.0), None]);
+    assert_eq!(next.rows(Distance::Node).unwrap()[0], [Some(200.0), Some(90.0), None, None]);
     assert_eq!(next.rows(Distance::SharedL2).unwrap()[1], ROW);
 }
 
@@ -65,10 +65,10 @@ fn only_what_differs_is_written() {
     kept.note(Distance::SharedL3, 2, &ROW);
     kept.save();
     std::fs::remove_file(scratch.file()).unwrap();
-    kept.note(Distance::SharedL3, 2, &[Some(155.0), None, Some(110.0)]);
+    kept.note(Distance::SharedL3, 2, &[Some(155.0), None, Some(110.0), None]);
     kept.save();
     assert!(!scratch.file().exists(), "a difference of a thirtieth");
-    kept.note(Distance::SharedL3, 2, &[Some(190.0), None, None]);
+    kept.note(Distance::SharedL3, 2, &[Some(190.0), None, None, None]);
     kept.save();
     assert!(scratch.file().exists());
 }
@@ -79,7 +79,7 @@ fn files_of_another_boot_and_malformed_files_are_ignored() {
     let text = write("here", &table);
     assert_eq!(read(&text, "here"), Ok(table));
     assert_eq!(read(&text, "there"), Ok(Table::new()));
-    assert_eq!(read(&text.replace("format 1", "format 2"), "here"), Ok(Table::new()));
+    assert_eq!(read(&text.replace("format 2", "format 3"), "here"), Ok(Table::new()));
     assert!(read(text.trim_end().strip_suffix("end").unwrap(), "here").is_err());
     for (from, to) in [
         ("l3 16384", "l4 16384"),
