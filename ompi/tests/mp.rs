@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 fn libmps_calls_move_ordered_data_and_refuse_what_is_wrong() {
     for level in ["single", "multiple"] {
         let mut command = support::mpirun(2);
-        command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::linked_with_mp("mp")).arg(level);
+        command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::program("mp")).arg(level);
         let run = support::finish_within(&mut command, LIMIT).assert_success();
         assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
         // Of each process and pass: three sizes with three ping-pongs, prepared messages and one-sided operations, and
@@ -39,7 +39,7 @@ fn libmps_calls_move_ordered_data_and_refuse_what_is_wrong() {
 #[test]
 fn another_pml_is_an_error() {
     let mut command = support::mpirun_as_is(1);
-    command.args(["--mca", "pml", "ob1"]).arg(support::linked_with_mp("mp_absent"));
+    command.args(["--mca", "pml", "ob1"]).arg(support::program("mp_absent"));
     let run = support::finish_within(&mut command, LIMIT).assert_success();
     let said = run.stdout + &run.stderr;
     assert!(said.contains("refused"), "{said}");

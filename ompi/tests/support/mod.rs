@@ -64,11 +64,13 @@ pub(crate) fn scratch() -> &'static Path {
 }
 
 /// Returns the executable of `tests/programs/NAME.c`. Builds it if it is older than the source. Programs whose names begin
-/// with `streams` are linked with the library of stream extensions.
+/// with `streams` are linked with the library of stream extensions, `mp` and those with `mp_` with that of LibMP's calls.
 pub(crate) fn program(name: &str) -> PathBuf {
     let source = format!("{name}.c");
     if name.starts_with("streams") {
         linked_with_streams(name, &source, &[])
+    } else if name == "mp" || name.starts_with("mp_") {
+        linked_with_mp(name)
     } else {
         build(name, &source, &["-rdynamic"])
     }
@@ -84,7 +86,7 @@ pub(crate) fn linked_with_streams(file: &str, source: &str, more: &[&str]) -> Pa
 }
 
 /// Returns the executable of `tests/programs/NAME.c`, linked with the library of LibMP's calls.
-pub(crate) fn linked_with_mp(name: &str) -> PathBuf {
+fn linked_with_mp(name: &str) -> PathBuf {
     let folder = object().parent().expect("a folder").to_owned();
     let profile = folder.parent().expect("cargo's folder of the profile");
     let own = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mp/include");
