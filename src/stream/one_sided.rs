@@ -16,14 +16,14 @@ impl<'scope> StreamScope<'scope, '_> {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), cableway::Error> {
-    /// use cableway::{DeviceIndex, Signal, SignalUpdate};
+    /// use cableway::{Signal, SignalUpdate};
     ///
     /// # let (world, handle) = (cableway::World::init()?, std::ptr::null_mut::<()>());
     /// let everyone = world.communicator();
     /// let peer = 1 - everyone.rank();
-    /// let mut field = world.device(DeviceIndex(0))?.zeroed::<f32>(1 << 20)?;
+    /// let mut field = world.device(0)?.zeroed::<f32>(1 << 20)?;
     /// // The data of the peer, and behind it a word that counts its puts.
-    /// let window = world.register(world.device(DeviceIndex(0))?.zeroed::<f32>((1 << 20) + 2)?)?;
+    /// let window = world.register(world.device(0)?.zeroed::<f32>((1 << 20) + 2)?)?;
     /// let mut keys = [cableway::RemoteKey::default(); 2];
     /// everyone.allgather(&[*window.key()], &mut keys)?;
     /// let (theirs, behind) = (&keys[peer as usize], 4 << 20);

@@ -93,7 +93,7 @@ pub(super) struct Cost {
 }
 
 impl Class {
-    /// As [`HostCosts::expect`]. With 0 trials no way is tried.
+    /// As [`HostCosts::expect`](super::HostCosts::expect). With 0 trials no way is tried.
     pub(super) fn expect(&self, len: u64, can_get: bool, trials: u32) -> Expected {
         let due = (trials != 0).then(|| self.due(can_get, trials)).flatten();
         let time = |way: Way| if due == Some(way) { Duration::ZERO } else { self.costs[way as usize].of(len) };
