@@ -81,7 +81,7 @@ impl OneSided {
         self.check_peer(to.key.rank())
     }
 
-    /// Fails if process `rank` answers no more. Watches it from now on.
+    /// Fails if process `rank` is gone. Watches it from now on.
     ///
     /// # Errors
     /// It is gone, or there is no such process.

@@ -7,13 +7,12 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::message::StreamMessage;
-use super::operation::{Described, Message, StreamJob, Way};
+use super::operation::{Described, Message, StreamJob};
 use super::prepared::pair::{Agreed, Pair};
 use super::shared::Shared;
 use super::state::StreamState;
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::status::PROC_NULL;
 use crate::tag::Communicator;
 
 /// Calls that reach the stream together, in their order: the driver is called once for all of them. Made by
@@ -65,11 +64,7 @@ impl<'s> StreamBatch<'s> {
         tag: i32,
         buffer: Buffer<'_>,
     ) -> Result<StreamMessage, Error> {
-        if dest != PROC_NULL {
-            to.destination(dest, tag)?;
-        }
-        let (communicator, buffer) = (to.clone(), buffer.to_owned());
-        self.start(Described { communicator, way: Way::Send, peer: dest, tag, buffer })
+        self.start(Described::send(to, dest, tag, buffer)?)
     }
 
     /// As [`Stream::irecv`](super::Stream::irecv).
@@ -86,11 +81,7 @@ impl<'s> StreamBatch<'s> {
         tag: i32,
         buffer: Buffer<'_>,
     ) -> Result<StreamMessage, Error> {
-        if source != PROC_NULL {
-            on.pattern(source, tag)?;
-        }
-        let (communicator, buffer) = (on.clone(), buffer.to_owned());
-        self.start(Described { communicator, way: Way::Receive, peer: source, tag, buffer })
+        self.start(Described::receive(on, source, tag, buffer)?)
     }
 
     /// Starts a job when the stream gets there. What it returns stands for it as for a message.

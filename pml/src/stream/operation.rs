@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::queue::Awaited;
-use crate::buffer::OwnedBuffer;
+use crate::buffer::{Buffer, OwnedBuffer};
 use crate::error::Error;
-use crate::status::{Outcome, Status};
+use crate::status::{Outcome, PROC_NULL, Status};
 use crate::tag::{Communicator, Engine, Request, SendMode};
 
 /// Which way the message goes.
@@ -26,6 +26,37 @@ pub(super) struct Described {
     pub(super) peer: i32,
     pub(super) tag: i32,
     pub(super) buffer: OwnedBuffer,
+}
+
+impl Described {
+    /// Describes a send to rank `dest`.
+    ///
+    /// # Errors
+    /// A bad rank or tag.
+    pub(super) fn send(to: &Arc<Communicator>, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<Described, Error> {
+        if dest != PROC_NULL {
+            to.destination(dest, tag)?;
+        }
+        let (communicator, buffer) = (to.clone(), buffer.to_owned());
+        Ok(Described { communicator, way: Way::Send, peer: dest, tag, buffer })
+    }
+
+    /// Describes a receive from rank `source`.
+    ///
+    /// # Errors
+    /// A bad rank or tag.
+    pub(super) fn receive(
+        on: &Arc<Communicator>,
+        source: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+    ) -> Result<Described, Error> {
+        if source != PROC_NULL {
+            on.pattern(source, tag)?;
+        }
+        let (communicator, buffer) = (on.clone(), buffer.to_owned());
+        Ok(Described { communicator, way: Way::Receive, peer: source, tag, buffer })
+    }
 }
 
 /// What follows a message.

@@ -10,13 +10,12 @@ use parking_lot::Mutex;
 
 use super::handle::Stream;
 use super::message::StreamMessage;
-use super::operation::{Described, Message, StreamJob, Way};
+use super::operation::{Described, Message, StreamJob};
 use super::proxy;
 use super::shared::Shared;
 use super::state::{StreamState, WORDS};
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::status::PROC_NULL;
 use crate::tag::{Communicator, Engine};
 
 /// NVIDIA's driver reads the number of hardware queues from this variable.
@@ -91,12 +90,9 @@ impl Streams {
         tag: i32,
         buffer: Buffer<'_>,
     ) -> Result<StreamMessage, Error> {
-        if dest != PROC_NULL {
-            to.destination(dest, tag)?;
-        }
-        let (communicator, buffer) = (to.clone(), buffer.to_owned());
+        let described = Described::send(to, dest, tag, buffer)?;
         // SAFETY: the caller's promise.
-        unsafe { self.start(Described { communicator, way: Way::Send, peer: dest, tag, buffer }) }
+        unsafe { self.start(described) }
     }
 
     /// Starts a receive on the calling thread, as [`Engine::irecv`]. Streams can wait for it.
@@ -113,12 +109,9 @@ impl Streams {
         tag: i32,
         buffer: Buffer<'_>,
     ) -> Result<StreamMessage, Error> {
-        if source != PROC_NULL {
-            on.pattern(source, tag)?;
-        }
-        let (communicator, buffer) = (on.clone(), buffer.to_owned());
+        let described = Described::receive(on, source, tag, buffer)?;
         // SAFETY: the caller's promise.
-        unsafe { self.start(Described { communicator, way: Way::Receive, peer: source, tag, buffer }) }
+        unsafe { self.start(described) }
     }
 
     /// Has the thread poll a job from now on. Streams can wait for it.
