@@ -6,7 +6,7 @@ use cableway_base::Rank;
 use cableway_common_cuda::Location;
 
 use crate::{
-    Access, Capabilities, Cost, Distance, Error, Fragment, FragmentKind, Local, Mapping, Mover, Operation, Received,
+    Access, Capabilities, Cost, DeviceMapping, Distance, Error, Fragment, FragmentKind, Local, Mapping, Mover, Operation, Received,
     Region, Registration, Remains, Remote, RemoteHandle,
 };
 
@@ -169,6 +169,21 @@ pub trait Endpoint: Send {
     fn map(&mut self, handle: &RemoteHandle) -> Option<Mapping> {
         let _ = handle;
         None
+    }
+
+    /// Maps device memory that the peer has registered for `access`, so that kernels in the context of `into` access all
+    /// of it. Returns `None` if this process cannot map it, or does not map it yet: a later call may.
+    ///
+    /// # Errors
+    /// The link failed.
+    fn map_device(
+        &mut self,
+        handle: &RemoteHandle,
+        access: Access,
+        into: &Location,
+    ) -> Result<Option<DeviceMapping>, Error> {
+        let _ = (handle, access, into);
+        Ok(None)
     }
 
     /// Estimates the time of an operation with `location` as the local side, for choosing among protocols.

@@ -78,7 +78,7 @@ pub use endpoint::{Btl, Endpoint, Offer, Sent, Token, Transfer, Upcalls};
 pub use error::Error;
 pub use fragment::{Fragment, FragmentKind, FragmentOwner};
 pub use identity::Identity;
-pub use mapping::Mapping;
+pub use mapping::{DeviceMapping, Mapping};
 pub use modex::{Job, Modex, ModexError, Names};
 pub use received::{Received, Retain, Retained, SharedBytes};
 pub use region::{Access, Local, Packed, Region, Registration, Remote, RemoteHandle};

@@ -1,4 +1,4 @@
-//! Memory that processes of a node share.
+//! Memory of a peer at addresses of this process.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -48,5 +48,46 @@ impl Mapping {
 impl std::fmt::Debug for Mapping {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Mapping({} bytes at {:p})", self.len, self.address)
+    }
+}
+
+/// Device memory of a peer at an address that devices of this process access. It is mapped until this is dropped.
+pub struct DeviceMapping {
+    address: *mut u8,
+    len: usize,
+    /// Keeps the memory mapped.
+    _keeper: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: an address without permission to use it, and a keeper that may be used and dropped anywhere.
+unsafe impl Send for DeviceMapping {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceMapping {}
+
+impl DeviceMapping {
+    /// Describes `len` bytes at `address`, which stay mapped as long as the keeper lives.
+    pub fn new(address: *mut u8, len: usize, keeper: Box<dyn Any + Send + Sync>) -> Self {
+        DeviceMapping { address, len, _keeper: keeper }
+    }
+
+    /// Returns the first byte, for kernels and copies of the context that it was mapped for.
+    pub fn address(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl std::fmt::Debug for DeviceMapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeviceMapping({} bytes at {:p})", self.len, self.address)
     }
 }

@@ -8,7 +8,7 @@ use crate::choice::{self, Algorithm, Choice, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::function::{FunctionOperands, Reduced};
 use crate::placing::{Placing, Working};
-use crate::plan::direct::{Results, Shares, direct};
+use crate::plan::direct::Shares;
 use crate::plan::reduction::Operands;
 use crate::plan::{Block, Combine, Me, Place, Plan, StepId, alltoall, gather, neighbors, scan, tree};
 
@@ -175,13 +175,13 @@ impl<'a> Builder<'a> {
         if bytes == 0 {
             return Ok(());
         }
-        let mut staged = self.stage(call, true, false);
+        let algorithm = self.choose(Operation::Allreduce, bytes);
+        let mut staged = self.stage(call, algorithm, true, false);
         let (me, count) = (self.me, call.count);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if me.size == 1 {
             staged.copy_through(&mut self.plan, count, &ready)
         } else {
-            let algorithm = self.choose(Operation::Allreduce, bytes);
             let setting = self.setting(call.element.size());
             choice::allreduce(&mut self.plan, algorithm, setting, (&staged.operands, count), &ready)
         };
@@ -196,13 +196,13 @@ impl<'a> Builder<'a> {
         if bytes == 0 {
             return Ok(());
         }
-        let mut staged = self.stage(call, self.me.rank == root, false);
+        let algorithm = self.choose(Operation::Reduce, bytes);
+        let mut staged = self.stage(call, algorithm, self.me.rank == root, false);
         let (me, count) = (self.me, call.count);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if me.size == 1 {
             staged.copy_through(&mut self.plan, count, &ready)
         } else {
-            let algorithm = self.choose(Operation::Reduce, bytes);
             let setting = self.setting(call.element.size());
             choice::reduce(&mut self.plan, algorithm, setting, (&staged.operands, count, root), &ready)
         };
@@ -215,20 +215,23 @@ impl<'a> Builder<'a> {
 
     fn reduce_scatter(&mut self, call: &CallOperands, counts: &[u64]) -> Result<(), Error> {
         self.check_counts(counts, call.count)?;
-        if self.check(call)? == 0 {
+        let bytes = self.check(call)?;
+        if bytes == 0 {
             return Ok(());
         }
+        let algorithm = self.choose(Operation::ReduceScatter, bytes);
         let mine = counts[self.me.rank as usize];
         // In place, the output would overwrite input of rank 0 that is not sent yet.
-        let mut staged = self.stage(&CallOperands { count: call.count.max(mine), ..*call }, true, true);
-        let Setting { segment, .. } = self.setting(call.element.size());
+        let call = &CallOperands { count: call.count.max(mine), ..*call };
+        let mut staged = self.stage(call, algorithm, true, true);
+        let setting = self.setting(call.element.size());
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if self.me.size == 1 {
             staged.copy_through(plan, mine, &ready)
         } else {
             let shares = Shares::of(counts.iter().copied());
-            direct(plan, self.me, operands, &shares, (Results::Scattered, segment), &ready)
+            choice::reduce_scatter(plan, algorithm, setting, (operands, shares), &ready)
         };
         staged.finish(plan, mine, &ends);
         Ok(())
@@ -238,7 +241,7 @@ impl<'a> Builder<'a> {
         if self.check(call)? == 0 {
             return Ok(());
         }
-        let mut staged = self.stage(call, !exclusive || self.me.rank > 0, false);
+        let mut staged = self.stage(call, Algorithm::Doubling, !exclusive || self.me.rank > 0, false);
         let (me, count) = (self.me, call.count);
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
@@ -257,7 +260,7 @@ impl<'a> Builder<'a> {
         if self.check(call)? == 0 {
             return Ok(());
         }
-        let mut staged = self.stage(call, true, false);
+        let mut staged = self.stage(call, Algorithm::Direct, true, false);
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let mut ready = std::mem::take(&mut staged.ready);
         let (input, output) = (operands.input(0), operands.output(0));
@@ -280,6 +283,10 @@ impl<'a> Builder<'a> {
     }
 
     fn choose(&self, operation: Operation, bytes: u64) -> Algorithm {
+        if self.me.size == 1 {
+            // It has nobody to exchange data with.
+            return Algorithm::Tree;
+        }
         let Basis { choice, rules, report, .. } = self.basis;
         choice.choose(rules, operation, bytes, |line| report.iter().for_each(|report| report(line)))
     }
@@ -292,12 +299,13 @@ impl<'a> Builder<'a> {
 
     /// Decides where the reduction works, and adds the steps that bring the operands there. Without `output`, this rank
     /// gets none, and it works in scratch memory. With `apart`, the output must not be the input.
-    fn stage(&mut self, call: &CallOperands, output: bool, apart: bool) -> Staged {
+    fn stage(&mut self, call: &CallOperands, algorithm: Algorithm, output: bool, apart: bool) -> Staged {
         self.plan.combine = Some(Combine { operation: call.operation, element: call.element });
         let bytes = call.count * call.element.size() as u64;
         let input = call.input.map_or(call.output as usize, |input| input as usize);
         let user_output = output.then_some(call.output as usize);
-        self.working = self.placing.reduction(call, input, user_output);
+        let least = if algorithm == Algorithm::PeerAccess { 0 } else { self.placing.device_limit };
+        self.working = self.placing.reduction(call, (input, user_output), least);
         let usable = |address: usize| self.placing.is_usable(&self.working, address, bytes, call.element);
         let plan = &mut self.plan;
         let output_here = user_output.filter(|&address| usable(address) && !(apart && address == input));

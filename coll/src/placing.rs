@@ -28,7 +28,7 @@ impl Working {
 /// What the decision depends on.
 pub(crate) struct Placing<'a> {
     pub(crate) devices: &'a Devices,
-    /// Smaller reductions are made by the host.
+    /// Smaller reductions are made by the host, unless processes access each other's memory.
     pub(crate) device_limit: u64,
     /// False if no device memory is left for scratch memory.
     pub(crate) on_devices: bool,
@@ -47,10 +47,16 @@ impl Placing<'_> {
         if location.on_device() { Working::Device(location) } else { Working::Host }
     }
 
-    /// Decides where a reduction works. `output` is `None` if this rank gets none.
-    pub(crate) fn reduction(&self, call: &Operands, input: usize, output: Option<usize>) -> Working {
+    /// Decides where a reduction works. The output is `None` if this rank gets none. The host reduces less than `least`
+    /// bytes.
+    pub(crate) fn reduction(
+        &self,
+        call: &Operands,
+        (input, output): (usize, Option<usize>),
+        least: u64,
+    ) -> Working {
         let bytes = call.count * call.element.size() as u64;
-        if !self.on_devices || !self.devices.expected() || bytes < self.device_limit {
+        if !self.on_devices || !self.devices.expected() || bytes < least {
             return Working::Host;
         }
         let location =

@@ -16,15 +16,16 @@
 #define REDUCING extern "C" __attribute__((global, launch_bounds(THREADS, 2)))
 #endif
 
-// The destination's element i becomes the fold of element i of each source, from the first source to the last.
+// Element i of every destination becomes the fold of element i of each source, from the first source to the last. A
+// destination may be a source. All sources of an element are read before any destination is written.
 struct Reduction {
     struct Job job;
-    u64 to;
-    u64 from[MOST_SOURCES];
+    // Some may be in memory of other devices.
+    u64 to[MOST_SOURCES], from[MOST_SOURCES];
     // Elements before the first vector, vectors of 16 bytes, elements after them. All addresses of vectors are multiples
     // of 16.
     u64 head, vectors, tail;
-    u32 sources;
+    u32 destinations, sources;
     // Both as the host numbers them.
     u32 operation, element;
 };
@@ -123,8 +124,14 @@ DEVICE void fold_units(const F &unit, const struct Reduction &reduction, const u
 #pragma unroll
         for (u32 k = 0; k < 2; k++) result[k] = unit.fold(result[k], next[k]);
     }
-    unit.store(reduction.to + offset[0], unit.after(result[0]));
-    if (offset[1] != offset[0]) unit.store(reduction.to + offset[1], unit.after(result[1]));
+#pragma unroll
+    for (u32 k = 0; k < 2; k++) result[k] = unit.after(result[k]);
+#pragma nounroll
+    for (u32 destination = 0; destination < reduction.destinations; destination++) {
+        u64 to = reduction.to[destination];
+        unit.store(to + offset[0], result[0]);
+        if (offset[1] != offset[0]) unit.store(to + offset[1], result[1]);
+    }
 }
 
 // Folds the vectors. Neighbouring threads fold neighbouring ones.

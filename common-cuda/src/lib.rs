@@ -86,6 +86,6 @@ pub use mapping_gate::{MappingsAllowed, MappingsHeld};
 pub use memory::{
     BlockList, BounceBuffer, BouncePool, HostMemory, HostPool, HostRegistration, MOST_LISTED_BLOCKS, Packing, Spread,
 };
-pub use reduction::{Element, MOST_SOURCES, ReduceOperation, Reduction};
+pub use reduction::{Element, MOST_DESTINATIONS, MOST_SOURCES, ReduceOperation, Reduction};
 pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};
 pub use word_operation::{WaitCondition, WordAccess, WordOperation};

@@ -188,7 +188,11 @@ impl Element {
 /// The largest number of sources of a reduction.
 pub const MOST_SOURCES: usize = 16;
 
-/// A reduction: each element of the destination becomes the fold of the same element of all sources, in their order.
+/// The largest number of destinations of a reduction.
+pub const MOST_DESTINATIONS: usize = 16;
+
+/// A reduction: each element of every destination becomes the fold of the same element of all sources, in their order. All
+/// sources of an element are read before its result is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction<'a> {
     /// The operation.
@@ -197,8 +201,8 @@ pub struct Reduction<'a> {
     pub element: Element,
     /// The number of elements.
     pub count: u64,
-    /// The first element of the result. It may be the first element of one source.
-    pub destination: *mut u8,
+    /// The first elements of 1 to [`MOST_DESTINATIONS`] copies of the result. Each may be the first element of one source.
+    pub destinations: &'a [*mut u8],
     /// The first elements of 2 to [`MOST_SOURCES`] sources.
     pub sources: &'a [*const u8],
 }
@@ -206,8 +210,13 @@ pub struct Reduction<'a> {
 impl Reduction<'_> {
     /// Checks whether every element is aligned.
     pub(crate) fn is_aligned(&self) -> bool {
-        let sources = self.sources.iter().fold(0, |bits, source| bits | *source as usize);
-        (sources | self.destination as usize).is_multiple_of(self.element.alignment())
+        self.addresses().fold(0, |bits, address| bits | address).is_multiple_of(self.element.alignment())
+    }
+
+    /// Returns the addresses of all destinations and sources.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = usize> {
+        let destinations = self.destinations.iter().map(|destination| *destination as usize);
+        destinations.chain(self.sources.iter().map(|source| *source as usize))
     }
 }
 

@@ -9,9 +9,9 @@ use common::{app, devices, devices_with, isolated, isolated_each};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 
-fn sum_of_two(address: *mut u8, sources: &[*const u8], count: u64) -> Reduction<'_> {
+fn sum_of_two<'a>(destinations: &'a [*mut u8], sources: &'a [*const u8], count: u64) -> Reduction<'a> {
     let (operation, element) = (ReduceOperation::Sum, Element::I32);
-    Reduction { operation, element, count, destination: address, sources }
+    Reduction { operation, element, count, destinations, sources }
 }
 
 /// The sources are written by work in the default stream that has not begun when the reduction is asked for.
@@ -31,7 +31,7 @@ fn a_reduction_follows_the_default_stream() {
             }
             let sources = [place(1).cast_const(), place(2).cast_const()];
             let (operation, count) = (ReduceOperation::Sum, len as u64 / 4);
-            let reduction = Reduction { operation, element, count, destination: place(0), sources: &sources };
+            let reduction = Reduction { operation, element, count, destinations: &[place(0)], sources: &sources };
             // SAFETY: three parts of an allocation that stays.
             let run = unsafe { devices.reduce(&at, Order::AfterDefaultStream, &reduction) }.unwrap();
             run.unwrap().wait().unwrap();
@@ -50,7 +50,7 @@ fn too_many_reductions_leave_the_next_to_the_host() {
     let sources = [at(MOST + 1).cast_const(), at(MOST + 2).cast_const()];
     // SAFETY: destinations that no source overlaps, in a buffer that outlives the runs.
     let begin = |index: usize| unsafe {
-        devices.reduce(&buffer.location(), Order::None, &sum_of_two(at(index), &sources, 16)).unwrap()
+        devices.reduce(&buffer.location(), Order::None, &sum_of_two(&[at(index)], &sources, 16)).unwrap()
     };
     for _ in 0..3 {
         let mut runs: Vec<_> = (0..MOST).map(|index| begin(index).unwrap()).collect();
@@ -71,7 +71,8 @@ fn a_destroyed_context_ends_a_reduction_with_an_error() {
             let address: *mut u8 = std::ptr::with_exposed_provenance_mut(app.malloc(2 * len) as usize);
             let at = devices.classify(address, len);
             let sources = [address.cast_const(), address.wrapping_add(len).cast_const()];
-            let reduction = sum_of_two(address, &sources, len as u64 / 4);
+            let to = [address];
+            let reduction = sum_of_two(&to, &sources, len as u64 / 4);
             // SAFETY: the context, with the memory, is destroyed on purpose.
             let run = unsafe { devices.reduce(&at, Order::None, &reduction) }.unwrap().unwrap();
             app.cuCtxDestroy(context).unwrap();
@@ -94,17 +95,19 @@ fn what_no_kernel_can_do_is_left_to_the_host() {
     // SAFETY: parts of a buffer that outlives each run.
     let reduce = |reduction: &Reduction<'_>| unsafe { devices.reduce(&at, Order::None, reduction) };
     let odd = [first.cast_const(), second.wrapping_add(2).cast_const()];
-    assert!(reduce(&sum_of_two(first, &odd, 10)).unwrap().is_none(), "an element is not aligned");
+    assert!(reduce(&sum_of_two(&[first], &odd, 10)).unwrap().is_none(), "an element is not aligned");
     let both = [first.cast_const(), second.cast_const()];
-    let floats = Reduction { element: Element::F32, operation: ReduceOperation::BitOr, ..sum_of_two(first, &both, 10) };
+    let floats = Reduction { element: Element::F32, operation: ReduceOperation::BitOr, ..sum_of_two(&[first], &both, 10) };
     assert!(reduce(&floats).unwrap().is_none(), "the operation does not apply");
-    assert!(reduce(&sum_of_two(first, &both[..1], 10)).is_err(), "one source");
-    assert!(reduce(&sum_of_two(first, &[first.cast_const(); 17], 10)).is_err(), "too many sources");
+    assert!(reduce(&sum_of_two(&[first], &both[..1], 10)).is_err(), "one source");
+    assert!(reduce(&sum_of_two(&[first], &[first.cast_const(); 17], 10)).is_err(), "too many sources");
+    assert!(reduce(&sum_of_two(&[], &both, 10)).is_err(), "no destination");
+    assert!(reduce(&sum_of_two(&[first; 17], &both, 10)).is_err(), "too many destinations");
 
     let without = devices_with(&["device_kernels=no"]);
     assert!(!without.can_reduce(&at, ReduceOperation::Sum, Element::I32));
     // SAFETY: as above.
-    assert!(unsafe { without.reduce(&at, Order::None, &sum_of_two(first, &both, 10)) }.unwrap().is_none());
+    assert!(unsafe { without.reduce(&at, Order::None, &sum_of_two(&[first], &both, 10)) }.unwrap().is_none());
     assert!(!devices.can_reduce(&Location::HOST, ReduceOperation::Sum, Element::I32));
 }
 
@@ -133,7 +136,7 @@ fn a_driver_that_refuses_kernels_leaves_reductions_to_the_host() {
         assert_eq!(loads, case == 3 || case == 5);
         for _ in 0..2 {
             // SAFETY: parts of a buffer that outlives the run.
-            let run = unsafe { devices.reduce(&at, Order::None, &sum_of_two(first, &sources, 10)) };
+            let run = unsafe { devices.reduce(&at, Order::None, &sum_of_two(&[first], &sources, 10)) };
             assert!(run.unwrap().is_none());
             assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32));
         }
@@ -155,7 +158,7 @@ fn a_failed_launch_is_an_error_and_the_last_one() {
         let (at, first) = (buffer.location(), buffer.as_device_ptr());
         std::mem::forget(buffer);
         let sources = [first.cast_const(), first.wrapping_add(4 << 20).cast_const()];
-        let reduction = sum_of_two(first, &sources, 1 << 20);
+        let reduction = sum_of_two(&[first], &sources, 1 << 20);
         // SAFETY: parts of a buffer that is never freed.
         let reduce = || unsafe { devices.reduce(&at, Order::None, &reduction) };
         // Which blocks are late is left to chance; without any, nobody asks the driver.

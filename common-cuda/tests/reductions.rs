@@ -23,22 +23,26 @@ impl Numbers {
     }
 }
 
-/// Where the buffers of a reduction lie: the number of sources, the source that is the destination, too, and by how
-/// many alignments each buffer is off a multiple of 16.
+/// Where the buffers of a reduction lie: the number of sources; the destinations, of which 1 is the first source, and 0 and
+/// those above the last source are buffers of their own; by how many alignments each buffer is off a multiple of 16.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     sources: usize,
-    in_place: Option<usize>,
+    to: &'static [usize],
     off: [usize; 6],
 }
 
-const LAYOUTS: [Layout; 6] = [
-    Layout { sources: 2, in_place: None, off: [0; 6] },
-    Layout { sources: 3, in_place: None, off: [1; 6] },
-    Layout { sources: 4, in_place: None, off: [1, 0, 2, 3, 1, 0] },
-    Layout { sources: 2, in_place: Some(0), off: [3; 6] },
-    Layout { sources: 3, in_place: Some(2), off: [0, 1, 0, 1, 0, 1] },
-    Layout { sources: 5, in_place: Some(1), off: [0; 6] },
+const LAYOUTS: [Layout; 9] = [
+    Layout { sources: 2, to: &[0], off: [0; 6] },
+    Layout { sources: 3, to: &[0], off: [1; 6] },
+    Layout { sources: 4, to: &[0], off: [1, 0, 2, 3, 1, 0] },
+    Layout { sources: 2, to: &[1], off: [3; 6] },
+    Layout { sources: 3, to: &[3], off: [0, 1, 0, 1, 0, 1] },
+    Layout { sources: 5, to: &[2], off: [0; 6] },
+    // Several destinations: in place everywhere, and beside the sources.
+    Layout { sources: 3, to: &[1, 3, 2], off: [1; 6] },
+    Layout { sources: 2, to: &[0, 2, 3], off: [0; 6] },
+    Layout { sources: 2, to: &[0, 4], off: [0, 0, 0, 0, 1, 0] },
 ];
 
 /// A reduction in one buffer, filled at random.
@@ -49,20 +53,20 @@ struct Case {
     layout: Layout,
     bytes: Vec<u8>,
     sources: Vec<usize>,
-    destination: usize,
+    destinations: Vec<usize>,
 }
 
 impl Case {
     fn new(operation: ReduceOperation, element: Element, count: usize, layout: Layout, numbers: &mut Numbers) -> Case {
         let region = ((count + 4) * element.size()).next_multiple_of(16) + 64;
         let place = |index: usize| index * region + layout.off[index] * element.alignment();
-        let mut bytes = pattern(region * (layout.sources + 1), numbers.below(1000));
+        let mut bytes = pattern(region * layout.off.len(), numbers.below(1000));
         let sources: Vec<usize> = (1..=layout.sources).map(place).collect();
         for at in sources.iter().flat_map(|at| (*at..).step_by(element.size()).take(count)) {
             reference::arbitrary(element, &mut bytes[at..at + element.size()], |limit| numbers.below(limit));
         }
-        let destination = layout.in_place.map_or(place(0), |index| sources[index]);
-        Case { operation, element, count, layout, bytes, sources, destination }
+        let destinations = layout.to.iter().map(|&index| place(index)).collect();
+        Case { operation, element, count, layout, bytes, sources, destinations }
     }
 
     /// Returns the result of the host, element by element.
@@ -76,23 +80,26 @@ impl Case {
     }
 
     /// Checks the bytes after the reduction.
-    fn check(mut self, got: &[u8]) {
+    fn check(self, got: &[u8]) {
         let (size, expected) = (self.element.size(), self.expected().collect::<Vec<_>>());
-        let Case { operation, element, count, layout, destination, .. } = self;
+        let Case { operation, element, count, layout, .. } = self;
         let case = || format!("{operation:?} of {count} {element:?}, {layout:?}");
-        for (index, expected) in expected.iter().enumerate() {
-            let at = destination + index * size;
-            let element_got = &got[at..at + size];
-            if !reference::same(operation, element, expected, element_got) {
-                let of = |source: &usize| format!("{:02x?} ", &self.bytes[source + index * size..][..size]);
-                let of: String = self.sources.iter().map(of).collect();
-                panic!("{}: element {index} is {element_got:02x?}, not {expected:02x?}; of {of}", case());
-            }
-            for (offset, len) in element.parts() {
-                self.bytes[at + offset..at + offset + len].copy_from_slice(&element_got[*offset..offset + len]);
+        let mut after = self.bytes.clone();
+        for destination in &self.destinations {
+            for (index, expected) in expected.iter().enumerate() {
+                let at = destination + index * size;
+                let element_got = &got[at..at + size];
+                if !reference::same(operation, element, expected, element_got) {
+                    let of = |source: &usize| format!("{:02x?} ", &self.bytes[source + index * size..][..size]);
+                    let of: String = self.sources.iter().map(of).collect();
+                    panic!("{}: element {index} is {element_got:02x?}, not {expected:02x?}; of {of}", case());
+                }
+                for (offset, len) in element.parts() {
+                    after[at + offset..at + offset + len].copy_from_slice(&element_got[*offset..offset + len]);
+                }
             }
         }
-        assert!(self.bytes == got, "{}: a byte changed that is none of the result's", case());
+        assert!(after == got, "{}: a byte changed that is none of the result's", case());
     }
 
     /// Reduces in the buffer.
@@ -107,8 +114,9 @@ impl Case {
         buffer.copy_from_host(0, &self.bytes).unwrap();
         let sources: Vec<_> = self.sources.iter().map(|source| base.wrapping_add(*source).cast_const()).collect();
         let Case { operation, element, count, .. } = self;
-        let destination = base.wrapping_add(self.destination);
-        let reduction = Reduction { operation, element, count: count as u64, destination, sources: &sources };
+        let destinations: Vec<_> = self.destinations.iter().map(|at| base.wrapping_add(*at)).collect();
+        let count = count as u64;
+        let reduction = Reduction { operation, element, count, destinations: &destinations, sources: &sources };
         // SAFETY: all lies in the buffer, which outlives the run.
         let run = unsafe { devices.reduce(at, Order::AfterDefaultStream, &reduction) }.unwrap();
         run.expect("kernels reduce").wait().unwrap();
@@ -159,7 +167,7 @@ fn large_buffers_are_reduced() {
     let devices = devices();
     let mut numbers = Numbers(2);
     let count = if app().simulated() { 40_000 } else { 1_200_001 };
-    let mut buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 5 * (count + 64) * 8).unwrap();
+    let mut buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 6 * (count + 64) * 8).unwrap();
     for layout in &LAYOUTS[..3] {
         for element in [Element::F32, Element::TwoInt, Element::U16] {
             let operation = match element {
@@ -207,7 +215,7 @@ fn several_reductions_run_at_a_time() {
         let (operation, element) = (ReduceOperation::Sum, Element::U32);
         let count = len as u64 / 4;
         let sources = &sources[..16 - index];
-        let reduction = Reduction { operation, element, count, destination: at(index), sources };
+        let reduction = Reduction { operation, element, count, destinations: &[at(index)], sources };
         // SAFETY: four destinations, which no source overlaps, in a buffer that outlives the runs.
         unsafe { devices.reduce(&buffer.location(), Order::AfterDefaultStream, &reduction) }.unwrap().unwrap()
     };

@@ -35,6 +35,7 @@ mod wire;
 pub use crate::core::Config;
 pub use am::{ActiveMessages, Arrival, Counts as ActiveCounts, HEADER_LIMIT, INLINE_LIMIT, Poster};
 pub use buffer::Buffer;
+pub use cableway_btl::DeviceMapping;
 pub use error::{Abort, Error};
 pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, Then as WindowThen, Window};
 pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
@@ -42,5 +43,8 @@ pub use refusal::Refusal;
 pub use rma::{AtomicOperation, OneSided, Place, Registered, RegisteredWord, RemoteKey, Signal, SignalUpdate, Width};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use stream::{Prepared, PreparedPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread};
-pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode, Task};
+pub use tag::{
+    AttachedBuffer, Communicator, DeviceRange, Engine, ExposedMemory, Exposure, FastPath, Hook, Message, PeerHandle,
+    QueueLengths, Request, SendMode, Task,
+};
 pub use wire::{NodeCard, RouteCost};

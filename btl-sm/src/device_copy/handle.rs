@@ -74,6 +74,11 @@ impl Handle {
         self.kind == ExportKind::Pool as u8
     }
 
+    /// Returns the length of the part in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len.get()
+    }
+
     /// Returns whether it names the allocation with this driver id.
     pub(crate) fn is_of(&self, buffer_id: u64) -> bool {
         self.buffer_id.get() == buffer_id

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::{Parameters, Rank};
-use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
+use cableway_btl::{Access, DeviceMapping, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
 use cableway_common_cuda::{
     Answer, BlockCopy, DescriptorRequest, DeviceError, Devices, Exports, Imports, Location, Mapped, Packing, Reach,
     Spread, Strided,
@@ -153,9 +153,6 @@ impl DeviceCopies {
         what: CopyRanges<'_>,
         token: Token,
     ) -> Result<Transfer, NotBegun> {
-        if let Some(id) = handle.gone() {
-            self.imports.forget(peer, id);
-        }
         if !local.location.on_device() {
             return Err("only one of the two buffers is on a device".into());
         }
@@ -171,15 +168,7 @@ impl DeviceCopies {
             CopyRanges::Packed { offset, .. } => (offset, local.len),
         };
         let at = handle.place(access, first, len)?;
-        let again = recent.imported(handle, &local.location).and_then(|was| self.imports.again(was));
-        let mapped = match again {
-            Some(mapped) => mapped,
-            None => {
-                let mapped = self.reach(peer, local, (handle, access), (first, len))?;
-                recent.reached(handle, &local.location, &mapped);
-                mapped
-            }
-        };
+        let mapped = self.reach((peer, recent), &local.location, (handle, access), (first, len, local.len as u64))?;
         let remote = match what {
             CopyRanges::Run(_) | CopyRanges::Packed { .. } => mapped.address(at),
             CopyRanges::Blocks { .. } => mapped.address(at).wrapping_sub(first as usize),
@@ -218,18 +207,45 @@ impl DeviceCopies {
         Ok(Transfer::Started)
     }
 
-    /// Maps the exported memory if it is not mapped yet.
+    /// Maps all of a peer's exported memory into the context of `into`.
+    ///
+    /// # Errors
+    /// The reason why that is impossible, at least now.
+    pub(crate) fn map(
+        &self,
+        by: (Rank, &mut Recent),
+        (handle, access): (&Handle, Access),
+        into: &Location,
+    ) -> Result<DeviceMapping, NotBegun> {
+        let len = usize::try_from(handle.len()).map_err(|_| "the memory is too long")?;
+        if self.on_one_device(into, handle) {
+            return Err("contexts take turns on one device".into());
+        }
+        let at = handle.place(access, 0, len)?;
+        let mapped = self.reach(by, into, (handle, access), (0, len, len as u64))?;
+        Ok(DeviceMapping::new(mapped.address(at), len, Box::new(mapped)))
+    }
+
+    /// Maps the exported memory if it is not mapped yet, for `used` bytes of a copy between `first` and `first + len`.
     fn reach(
         &self,
-        peer: Rank,
-        local: &Region,
+        (peer, recent): (Rank, &mut Recent),
+        into: &Location,
         (handle, access): (&Handle, Access),
-        (first, len): (u64, usize),
+        (first, len, used): (u64, usize, u64),
     ) -> Result<Mapped, NotBegun> {
+        if let Some(id) = handle.gone() {
+            self.imports.forget(peer, id);
+        }
+        if let Some(mapped) = recent.imported(handle, access, into).and_then(|was| self.imports.again(was)) {
+            return Ok(mapped);
+        }
         let (exported, _) = handle.resolve(access, first, len)?;
-        let reach = self.imports.reach(peer, &exported, &local.location, local.len as u64);
-        match reach.map_err(|error| error.to_string())? {
-            Reach::Mapped(mapped) => Ok(mapped),
+        match self.imports.reach(peer, &exported, into, used).map_err(|error| error.to_string())? {
+            Reach::Mapped(mapped) => {
+                recent.reached(handle, access, into, &mapped);
+                Ok(mapped)
+            }
             Reach::NotYet => Err("the peer's memory is mapped only when it is used again".into()),
             Reach::NeedsDescriptor(wanted) => {
                 let reason = "the peer has to pass a descriptor of its memory first".to_owned();

@@ -17,13 +17,13 @@ const USES: u32 = 32;
 /// The cache of one peer.
 #[derive(Default)]
 pub(crate) struct Recent {
-    exported: Option<RecentExport>,
-    imported: Option<RecentImport>,
+    /// For each access.
+    exported: [Option<RecentExport>; 2],
+    imported: [Option<RecentImport>; 2],
 }
 
 struct RecentExport {
     at: Location,
-    access: Access,
     handle: Handle,
     uses: u32,
 }
@@ -38,8 +38,8 @@ impl Recent {
     /// Returns the handle of another part of the last exported allocation.
     #[inline]
     pub(crate) fn export(&mut self, region: &Region, access: Access) -> Option<RemoteHandle> {
-        let recent = self.exported.as_mut()?;
-        if recent.uses == USES || recent.access != access || recent.at != region.location {
+        let recent = self.exported[access as usize].as_mut()?;
+        if recent.uses == USES || recent.at != region.location {
             return None;
         }
         recent.uses += 1;
@@ -50,20 +50,20 @@ impl Recent {
         // Do not cache allocations without an id, nor runs, of which only the first piece is known. Whether pool memory
         // is exported depends on its length. A freed allocation is reported only once.
         if at.buffer_id != 0 && handle.is_of(at.buffer_id) && !handle.is_of_pool() && handle.gone().is_none() {
-            self.exported = Some(RecentExport { at: *at, access, handle: *handle, uses: 0 });
+            self.exported[access as usize] = Some(RecentExport { at: *at, handle: *handle, uses: 0 });
         }
     }
 
     /// Returns the mapping if the handle names a part of the last used allocation, in the same context.
     #[inline]
-    pub(super) fn imported(&self, handle: &Handle, into: &Location) -> Option<&WeakMapping> {
-        let recent = self.imported.as_ref()?;
+    pub(super) fn imported(&self, handle: &Handle, access: Access, into: &Location) -> Option<&WeakMapping> {
+        let recent = self.imported[access as usize].as_ref()?;
         let same = (recent.into.context, recent.into.device) == (into.context, into.device);
         (same && into.context != 0 && recent.handle.is_of_same(handle)).then_some(&recent.mapping)
     }
 
-    pub(super) fn reached(&mut self, handle: &Handle, into: &Location, mapped: &Mapped) {
-        self.imported = Some(RecentImport { handle: *handle, into: *into, mapping: mapped.remember() });
+    pub(super) fn reached(&mut self, handle: &Handle, access: Access, into: &Location, mapped: &Mapped) {
+        self.imported[access as usize] = Some(RecentImport { handle: *handle, into: *into, mapping: mapped.remember() });
     }
 }
 

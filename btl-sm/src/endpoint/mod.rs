@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Distance, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Mapping, Mover, Offer,
+    Access, Capabilities, Cost, DeviceMapping, Distance, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Mapping, Mover, Offer,
     Operation, Region, Registration, Remote, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::Location;
@@ -289,6 +289,16 @@ impl Endpoint for SmEndpoint {
         let handle = Handle::new(region.address, region.len, access);
         let handle = self.inner.blocks.handle(handle, region.address, region.len);
         Ok(handle.map(|handle| Registration::new(handle, None)))
+    }
+
+    fn map_device(
+        &mut self,
+        handle: &RemoteHandle,
+        access: Access,
+        into: &Location,
+    ) -> Result<Option<DeviceMapping>, Error> {
+        let Some(handle) = DeviceHandle::view(handle) else { return Ok(None) };
+        self.map_on_device((handle, access), into)
     }
 
     unsafe fn get(&mut self, to: &Local<'_>, from: &Remote<'_>, token: Token) -> Result<Transfer, Error> {

@@ -1,6 +1,6 @@
 //! `get` and `put`: single copies by the kernel, and copies by devices.
 
-use cableway_btl::{Access, Error, Flags, Local, Packed, Region, Remote as Memory, Token, Transfer};
+use cableway_btl::{Access, DeviceMapping, Error, Flags, Local, Packed, Region, Remote as Memory, Token, Transfer};
 use cableway_common_cuda::{Location, Strided};
 
 use super::SmEndpoint;
@@ -88,6 +88,32 @@ impl SmEndpoint {
             self.refresh();
             self.unavailable(operation, reason)
         })
+    }
+
+    /// See [`Endpoint::map_device`](cableway_btl::Endpoint::map_device).
+    pub(super) fn map_on_device(
+        &mut self,
+        what: (&DeviceHandle, Access),
+        into: &Location,
+    ) -> Result<Option<DeviceMapping>, Error> {
+        if self.peer.status() == Status::Failed {
+            return Err(self.peer.error());
+        }
+        if !self.capabilities.flags.contains(Flags::DEVICE_GET) {
+            return Ok(None);
+        }
+        self.follow(into, self.other(into, what.0));
+        match self.inner.device_copies.map((self.peer.rank, &mut self.recent), what, into) {
+            Ok(mapping) => Ok(Some(mapping)),
+            Err(NotBegun { reason, wanted }) => {
+                if let Some(wanted) = wanted {
+                    self.inner.request(Request::Ask(self.peer.clone(), wanted));
+                }
+                self.refresh();
+                log::debug!("memory of rank {} is not mapped: {reason}", self.peer.rank);
+                Ok(None)
+            }
+        }
     }
 
     pub(super) fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {

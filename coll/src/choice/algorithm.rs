@@ -1,6 +1,7 @@
 //! The operations that several algorithms perform, and these algorithms.
 
 use crate::plan::direct::{Results, Shares, direct};
+use crate::plan::exchange::{self, Exchange, exchange};
 use crate::plan::hierarchy::{self, Between};
 use crate::plan::reduction::Operands;
 use crate::plan::{Block, Me, Nodes, Place, Plan, StepId, alltoall, broadcast, doubling, halving, ring, tree};
@@ -12,11 +13,17 @@ pub(crate) enum Operation {
     Reduce,
     Broadcast,
     Allgather,
+    ReduceScatter,
 }
 
 impl Operation {
-    pub(crate) const ALL: [Operation; 4] =
-        [Operation::Allreduce, Operation::Reduce, Operation::Broadcast, Operation::Allgather];
+    pub(crate) const ALL: [Operation; 5] = [
+        Operation::Allreduce,
+        Operation::Reduce,
+        Operation::Broadcast,
+        Operation::Allgather,
+        Operation::ReduceScatter,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -24,11 +31,12 @@ impl Operation {
             Operation::Reduce => "reduce",
             Operation::Broadcast => "broadcast",
             Operation::Allgather => "allgather",
+            Operation::ReduceScatter => "reduce_scatter",
         }
     }
 
     pub(crate) fn reduces(self) -> bool {
-        matches!(self, Operation::Allreduce | Operation::Reduce)
+        matches!(self, Operation::Allreduce | Operation::Reduce | Operation::ReduceScatter)
     }
 }
 
@@ -40,6 +48,8 @@ pub(crate) enum Algorithm {
     Ring,
     /// Each rank reduces or passes on a share, or exchanges its block with all others.
     Direct,
+    /// Each rank reduces a share in the memory of all others.
+    PeerAccess,
     /// A binomial tree.
     Tree,
     /// Within each node, then between nodes by another algorithm, then within each node.
@@ -53,10 +63,11 @@ const DIRECT_RANKS: u32 = 64;
 impl Algorithm {
     /// Returns the algorithms of an operation. Those that come first are taken if others have the same cost.
     pub(crate) fn of(operation: Operation, nodes: &Nodes) -> impl Iterator<Item = Algorithm> + Clone {
-        use Algorithm::{Direct, Doubling, Halving, Hierarchical, Ring, Tree};
+        use Algorithm::{Direct, Doubling, Halving, Hierarchical, PeerAccess, Ring, Tree};
         let all: &[Algorithm] = match operation {
             Operation::Allreduce => &[
                 Doubling,
+                PeerAccess,
                 Direct,
                 Ring,
                 Halving,
@@ -65,13 +76,15 @@ impl Algorithm {
                 Hierarchical(Between::Ring),
                 Hierarchical(Between::Halving),
             ],
-            Operation::Reduce => &[Tree, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)],
+            Operation::Reduce => &[Tree, PeerAccess, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)],
             Operation::Broadcast => &[Tree, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)],
             Operation::Allgather => &[Direct, Ring, Hierarchical(Between::Direct)],
+            Operation::ReduceScatter => &[PeerAccess, Direct],
         };
         let (ranks, count) = (nodes.ranks(), nodes.count());
         all.iter().copied().filter(move |algorithm| match algorithm {
-            Direct => ranks <= DIRECT_RANKS || operation == Operation::Allgather,
+            PeerAccess => count == 1 && ranks <= exchange::MOST_RANKS,
+            Direct => ranks <= DIRECT_RANKS || matches!(operation, Operation::Allgather | Operation::ReduceScatter),
             Hierarchical(Between::Direct) => count > 1 && count < ranks && count <= DIRECT_RANKS,
             // On two nodes all algorithms between them exchange halves or everything.
             Hierarchical(Between::Ring | Between::Halving) => count > 2 && count < ranks,
@@ -87,6 +100,7 @@ impl Algorithm {
             Algorithm::Halving => "rabenseifner",
             Algorithm::Ring => "ring",
             Algorithm::Direct => "direct",
+            Algorithm::PeerAccess => "peer_access",
             Algorithm::Tree => "tree",
             Algorithm::Hierarchical(Between::Doubling) => "hierarchical, recursive_doubling",
             Algorithm::Hierarchical(Between::Halving) => "hierarchical, rabenseifner",
@@ -132,6 +146,7 @@ pub(crate) fn allreduce(
             let shares = Shares::even(count, me.size);
             direct(plan, me, operands, &shares, (Results::Everywhere, segment), ready)
         }
+        Algorithm::PeerAccess => by_peer_access(plan, me, (operands, count), Results::Everywhere, ready),
         Algorithm::Hierarchical(between) => {
             hierarchy::allreduce(plan, (me, nodes), (operands, count), (between, segment), ready)
         }
@@ -151,11 +166,41 @@ pub(crate) fn reduce(
             let shares = Shares::even(count, me.size);
             direct(plan, me, operands, &shares, (Results::AtRoot(root), segment), ready)
         }
+        Algorithm::PeerAccess => by_peer_access(plan, me, (operands, count), Results::AtRoot(root), ready),
         Algorithm::Hierarchical(between) => {
             hierarchy::reduce(plan, (me, nodes, root), (operands, count), (between, segment), ready)
         }
         _ => tree::reduce(plan, me, root, (operands, count), ready),
     }
+}
+
+fn by_peer_access(
+    plan: &mut Plan,
+    me: Me,
+    (operands, count): (&Operands, u64),
+    results: Results,
+    ready: &[StepId],
+) -> Vec<StepId> {
+    let shares = Shares::even(count, me.size);
+    let output = if matches!(results, Results::AtRoot(root) if root != me.rank) { 0 } else { count };
+    let reduction = Exchange { operands: *operands, shares, results, input: count, output };
+    vec![exchange(plan, reduction, ready)]
+}
+
+/// Adds a reduce-scatter by shares. Returns the steps after which the output is complete.
+pub(crate) fn reduce_scatter(
+    plan: &mut Plan,
+    algorithm: Algorithm,
+    Setting { me, segment, .. }: Setting<'_>,
+    (operands, shares): (&Operands, Shares),
+    ready: &[StepId],
+) -> Vec<StepId> {
+    if algorithm == Algorithm::PeerAccess {
+        let (input, results) = (shares.len(), Results::Scattered);
+        let reduction = Exchange { operands: *operands, shares, results, input, output: 0 };
+        return vec![exchange(plan, reduction, ready)];
+    }
+    direct(plan, me, operands, &shares, (Results::Scattered, segment), ready)
 }
 
 /// Adds a broadcast of contiguous bytes. Returns the last steps.

@@ -15,13 +15,13 @@ mod tests;
 use std::sync::OnceLock;
 
 use cableway_base::Parameters;
-use cableway_base::parameters::Allreduce;
+use cableway_base::parameters::{Allreduce, DeviceProtocols};
 use cableway_pml::NodeCard;
 
-pub(crate) use algorithm::{Algorithm, Operation, Setting, allgather, allreduce, broadcast, reduce};
+pub(crate) use algorithm::{Algorithm, Operation, Setting, allgather, allreduce, broadcast, reduce, reduce_scatter};
 
-use crate::costs::{Picoseconds, Prices};
-use crate::plan::Nodes;
+use crate::costs::{Line, Picoseconds, Prices};
+use crate::plan::{Nodes, exchange};
 use prediction::Question;
 
 /// The size classes. Larger data than 256 MiB belongs to the last one: only its bytes count.
@@ -33,6 +33,8 @@ pub(crate) struct Choice {
     setup: Setup,
     host: Prices,
     devices: Prices,
+    /// Copies of data to the host and back.
+    through_host: Line,
     chosen: [[OnceLock<Algorithm>; CLASSES]; Operation::ALL.len()],
 }
 
@@ -60,6 +62,8 @@ pub(crate) struct Rules {
     pub(crate) segment: u64,
     /// Smaller reductions are made by the host.
     pub(crate) device_limit: u64,
+    /// Processes do not access the device memory of others.
+    copy_only: bool,
     /// The name of an algorithm of each operation, or nothing.
     names: [String; Operation::ALL.len()],
 }
@@ -69,6 +73,7 @@ impl Rules {
         let name = |operation| match (operation, parameters.coll_allreduce) {
             (Operation::Allreduce, Allreduce::RecursiveDoubling) => "recursive_doubling".to_owned(),
             (Operation::Allreduce, Allreduce::Direct) => "direct".to_owned(),
+            (Operation::Allreduce, Allreduce::PeerAccess) => "peer_access".to_owned(),
             (Operation::Allreduce, Allreduce::Ring) => "ring".to_owned(),
             (Operation::Allreduce, Allreduce::Rabenseifner) => "rabenseifner".to_owned(),
             (Operation::Allreduce, Allreduce::Hierarchical) => "hierarchical".to_owned(),
@@ -77,6 +82,7 @@ impl Rules {
         Rules {
             segment: (parameters.coll_segment as u64).max(1),
             device_limit: parameters.coll_device_limit as u64,
+            copy_only: parameters.device_protocols == DeviceProtocols::Copy,
             names: Operation::ALL.map(name),
         }
     }
@@ -93,7 +99,8 @@ impl Choice {
     pub(crate) fn new(setup: Setup, parameters: &Parameters) -> Choice {
         let host = Prices::of_host(&setup.cards);
         let devices = host.on_devices(parameters);
-        Choice { setup, host, devices, chosen: Default::default() }
+        let through_host = Prices::through_host(parameters);
+        Choice { setup, host, devices, through_host, chosen: Default::default() }
     }
 
     pub(crate) fn setup(&self) -> &Setup {
@@ -120,12 +127,20 @@ impl Choice {
 
     /// Predicts the times of all algorithms.
     pub(crate) fn predict(&self, rules: &Rules, operation: Operation, bytes: u64) -> Vec<Predicted> {
-        let by_devices = self.setup.on_devices && !(operation.reduces() && bytes < rules.device_limit);
-        let prices = if by_devices { &self.devices } else { &self.host };
-        let (nodes, segment) = (&self.setup.nodes, rules.segment);
-        let question = Question { operation, bytes: bytes.max(1), nodes, segment, prices };
-        let predicted = |algorithm| Predicted { algorithm, time: question.time(algorithm) };
-        Algorithm::of(operation, nodes).map(predicted).collect()
+        let (nodes, segment, bytes) = (&self.setup.nodes, rules.segment, bytes.max(1));
+        // Only peer access reduces little data on the devices.
+        let little = operation.reduces() && bytes < rules.device_limit;
+        let predicted = |algorithm| {
+            let through_host = self.setup.on_devices && little && algorithm != Algorithm::PeerAccess;
+            let prices = if self.setup.on_devices && !through_host { &self.devices } else { &self.host };
+            let time = Question { operation, bytes, nodes, segment, prices }.time(algorithm);
+            let copies = if through_host { self.through_host.of(bytes) } else { 0 };
+            Predicted { algorithm, time: time.saturating_add(copies) }
+        };
+        let usable = |algorithm: &Algorithm| {
+            *algorithm != Algorithm::PeerAccess || (self.setup.on_devices && !rules.copy_only)
+        };
+        Algorithm::of(operation, nodes).filter(usable).map(predicted).collect()
     }
 
     /// Returns the one with the least time, among those that the parameters name if they name any.
@@ -136,7 +151,11 @@ impl Choice {
             usable.min_by_key(|one| one.time).map(|one| one.algorithm)
         };
         // The user may ask for what is not among the choices.
-        let asked = (name == Algorithm::Direct.name()).then_some(Algorithm::Direct);
+        let possible = |algorithm: &Algorithm| match algorithm {
+            Algorithm::PeerAccess => operation.reduces() && self.setup.nodes.ranks() <= exchange::MOST_RANKS,
+            _ => true,
+        };
+        let asked = [Algorithm::Direct, Algorithm::PeerAccess].into_iter().filter(|one| one.name() == name).find(possible);
         least(true).or(asked).or_else(|| least(false)).unwrap_or(Algorithm::Tree)
     }
 

@@ -2,6 +2,7 @@
 
 use super::algorithm::{self, Algorithm, Operation, Setting};
 use crate::costs::{Picoseconds, Prices, predict};
+use crate::plan::direct::Shares;
 use crate::plan::reduction::Operands;
 use crate::plan::{Block, Kind, Me, Nodes, Place, Plan};
 
@@ -62,6 +63,11 @@ impl Question<'_> {
             Operation::Reduce => {
                 let operands = Operands::of(Kind::Bytes, 1, input, Place::User(bytes as usize));
                 algorithm::reduce(&mut plan, algorithm, setting, (&operands, bytes, 0), &[]);
+            }
+            Operation::ReduceScatter => {
+                let operands = Operands::of(Kind::Bytes, 1, input, Place::User(bytes as usize));
+                let shares = Shares::even(bytes, me.size);
+                algorithm::reduce_scatter(&mut plan, algorithm, setting, (&operands, shares), &[]);
             }
             Operation::Broadcast => {
                 algorithm::broadcast(&mut plan, algorithm, setting, (input, bytes, 0), &[]);

@@ -60,6 +60,8 @@ pub(crate) struct Prices {
     pub(crate) reduce: Line,
     /// A copy within a process.
     pub(crate) copy: Line,
+    /// A reduction by peer access, by the bytes that come to a rank.
+    pub(crate) exchange: Line,
     /// The processor's time to start a step and to see its end.
     pub(crate) step: Picoseconds,
 }
@@ -97,6 +99,7 @@ impl Prices {
             between: route(|card| card.between, BETWEEN),
             reduce: REDUCE,
             copy: COPY,
+            exchange: within,
             step: STEP,
         }
     }
@@ -114,8 +117,14 @@ impl Prices {
             },
             reduce: direct,
             copy: direct,
+            exchange: direct,
             step: self.step.max(DEVICE_STEP),
         }
+    }
+
+    /// Returns the cost of copies from a device to host memory and back, around the host's work.
+    pub(crate) fn through_host(parameters: &Parameters) -> Line {
+        Line::with_rate(parameters.device_staged_latency, parameters.device_staged_rate)
     }
 
     /// Returns the cost of a message.
@@ -142,7 +151,7 @@ pub(crate) mod tests {
         let within = line(20_000_000, 500);
         let between = line(50_000_000, 2000);
         let (reduce, copy) = (line(10_000_000, 300), line(10_000_000, 300));
-        Prices { within: [within; CLASSES], between, reduce, copy, step: below(1_000_000) }
+        Prices { within: [within; CLASSES], between, reduce, copy, exchange: copy, step: below(1_000_000) }
     }
 
     fn card(latency: u32, measured: &[(usize, u32)]) -> NodeCard {

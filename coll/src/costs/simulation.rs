@@ -29,6 +29,7 @@ pub(crate) fn predict(plans: &[Plan], nodes: &Nodes, prices: &Prices) -> Picosec
         ways: vec![Ways::default(); plans.len()],
         shared_ways: vec![Ways::default(); nodes.count() as usize],
         posted: HashMap::new(),
+        exchanges: Vec::new(),
         last: 0,
     };
     simulation.run();
@@ -51,6 +52,8 @@ struct Simulation<'p> {
     shared_ways: Vec<Ways>,
     /// The steps that began a message first, by sender, receiver and number.
     posted: HashMap<(u32, u32, u32), StepId>,
+    /// The ranks and steps of an exchange that have begun.
+    exchanges: Vec<(u32, StepId)>,
     last: Picoseconds,
 }
 
@@ -96,6 +99,7 @@ impl Simulation<'_> {
             }
             // What a function of the program takes is unknown, and no choice depends on it.
             Work::Fold { .. } => self.occupy(rank, step, 0),
+            Work::Exchange(_) => self.exchange(begun, rank, step),
         }
     }
 
@@ -104,7 +108,7 @@ impl Simulation<'_> {
         let (key, bytes, sends) = match &self.plans[rank as usize].steps[step as usize].work {
             &Work::Send { to, message, ref block } => ((rank, to, message), block.count, true),
             &Work::Receive { from, message, ref block } => ((from, rank, message), block.count, false),
-            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } => return,
+            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) => return,
         };
         match self.posted.remove(&key) {
             None => drop(self.posted.insert(key, step)),
@@ -137,6 +141,22 @@ impl Simulation<'_> {
         self.end(arrived.saturating_add(line.fixed), to, receive);
     }
 
+    /// Begins one rank's part of an exchange, of which a plan has one. All parts end together.
+    fn exchange(&mut self, begun: Picoseconds, rank: u32, step: StepId) {
+        self.exchanges.push((rank, step));
+        if self.exchanges.len() < self.plans.len() {
+            return;
+        }
+        let ranks = self.plans.len() as u32;
+        let parts = std::mem::take(&mut self.exchanges);
+        let time = parts.iter().map(|&(rank, step)| match &self.plans[rank as usize].steps[step as usize].work {
+            Work::Exchange(exchange) => self.prices.exchange.of(exchange.incoming(rank, ranks)),
+            _ => 0,
+        });
+        let ended = begun.saturating_add(time.max().unwrap_or(0));
+        parts.into_iter().for_each(|(rank, step)| self.end(ended, rank, step));
+    }
+
     fn occupy(&mut self, rank: u32, step: StepId, time: Picoseconds) {
         let processor = &mut self.processor[rank as usize];
         *processor = processor.saturating_add(time);
@@ -167,6 +187,7 @@ mod tests {
         between: Line::new(50_000, 10),
         reduce: Line::new(10, 2),
         copy: Line::new(20, 3),
+        exchange: Line::new(500, 4),
         step: 100,
     };
 

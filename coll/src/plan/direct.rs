@@ -34,6 +34,7 @@ pub(crate) enum Results {
 }
 
 /// The shares of the data, in elements. `shares[r]` is rank `r`'s.
+#[derive(Debug)]
 pub(crate) struct Shares(Vec<Range<u64>>);
 
 impl Shares {

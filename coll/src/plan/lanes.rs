@@ -57,7 +57,8 @@ impl Plan {
                     *other = members[*other as usize];
                     *number += message;
                 }
-                Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } => {}
+                // An exchange is one of all ranks.
+                Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) => {}
             }
         }
         result

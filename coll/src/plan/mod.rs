@@ -11,6 +11,7 @@ pub(crate) mod alltoall;
 pub(crate) mod broadcast;
 pub(crate) mod direct;
 pub(crate) mod doubling;
+pub(crate) mod exchange;
 pub(crate) mod gather;
 pub(crate) mod halving;
 pub(crate) mod hierarchy;
@@ -132,6 +133,8 @@ pub(crate) enum Work {
         slots: SmallVec<[Place; 4]>,
         elements: u64,
     },
+    /// Reduces together with this step of all other ranks.
+    Exchange(Box<exchange::Exchange>),
 }
 
 /// A step, and the steps that wait for it.

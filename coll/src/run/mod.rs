@@ -1,9 +1,11 @@
 //! Executes plans over an engine.
 
 mod copies;
+mod exchange;
 mod memory;
 mod operation;
 mod shared;
+mod site;
 mod steps;
 mod tags;
 
@@ -22,7 +24,7 @@ use crate::plan::Me;
 use memory::Block;
 pub use operation::Operation;
 pub use shared::Collectives;
-use steps::Site;
+use site::Site;
 
 /// The collective operations of one communicator.
 pub struct Group {

@@ -8,7 +8,8 @@ use cableway_pml::{Communicator, Engine};
 
 use super::memory::Block;
 use super::shared::Collectives;
-use super::steps::{Active, Site};
+use super::site::Site;
+use super::steps::{Active, Scene};
 use crate::error::Error;
 use crate::plan::{Plan, StepId};
 
@@ -150,13 +151,14 @@ impl Operation {
 
     /// Starts steps that are ready, and ends those that are done, until nothing changes.
     fn advance(&mut self) -> Result<(), Error> {
-        let State::Running(site) = &self.state else { return Ok(()) };
+        let &State::Running(site) = &self.state else { return Ok(()) };
         loop {
             let Resources { plan, active, .. } = &mut *self.resources;
+            let scene = Scene { shared: &self.shared, on: &self.on, site, plan };
             while let Some(id) = self.ready.pop_front() {
                 let last = active.len();
                 active.push(Active::new(id));
-                if let Err(error) = site.start(&self.shared, &self.on, plan, &mut active[last]) {
+                if let Err(error) = site.start(&scene, &mut active[last]) {
                     if !active[last].has_messages() {
                         active.pop();
                     }
@@ -166,7 +168,7 @@ impl Operation {
             let before = self.left;
             let mut at = 0;
             while at < active.len() {
-                if !active[at].poll()? {
+                if !active[at].poll(&scene)? {
                     at += 1;
                     continue;
                 }
@@ -199,12 +201,13 @@ impl Operation {
     /// gets one without data for each that it has not got, so that it fails as well and no message is left over.
     fn fail(&mut self, error: Error) {
         let Resources { plan, active, .. } = &mut *self.resources;
+        let scene = Scene { shared: &self.shared, on: &self.on, site: self.site, plan };
+        active.iter_mut().for_each(|active| active.fail(&error));
         let started = |id: StepId| active.iter().any(|active| active.step == id);
         let open: Vec<StepId> =
             (0..).zip(&self.ended).filter(|&(id, ended)| !ended && !started(id)).map(|step| step.0).collect();
         for id in open {
-            let work = &plan.steps[id as usize].work;
-            active.extend(Active::exchange_nothing(&self.shared, &self.on, self.site, (id, work)));
+            active.extend(Active::exchange_nothing(&scene, id, &error));
         }
         self.state = State::Failing(error);
     }
@@ -212,7 +215,9 @@ impl Operation {
     /// Ends the operation after a failure, once nobody uses its memory.
     fn wind_up(&mut self) {
         // Their own failures add nothing to the first one.
-        self.resources.active.retain_mut(|active| !active.is_over());
+        let Resources { plan, active, .. } = &mut *self.resources;
+        let scene = Scene { shared: &self.shared, on: &self.on, site: self.site, plan };
+        active.retain_mut(|active| !active.is_over(&scene));
         if self.resources.active.is_empty()
             && let State::Failing(error) = std::mem::replace(&mut self.state, State::Ended(Ok(())))
         {

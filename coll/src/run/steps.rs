@@ -1,29 +1,18 @@
-//! Single steps of a plan: messages, copies and reductions under way.
+//! Single steps of a plan: messages, copies, reductions and exchanges under way.
 
 use cableway_common_cuda::{Completion, Order, Reduction, ReductionRun};
-use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode};
+use cableway_pml::{Buffer, Communicator, Engine};
 use smallvec::SmallVec;
 
 use super::copies::{self, Terms};
+use super::exchange::{self, Exchanging};
 use super::shared::Collectives;
-use super::tags;
+use super::site::{Message, Site, outcome};
 use crate::error::Error;
 use crate::placing::Working;
-use crate::plan::{Block, Combine, Kind, Place, Plan, StepId, Work};
+use crate::plan::exchange::Exchange;
+use crate::plan::{Combine, Place, Plan, StepId, Work};
 use crate::reduce;
-
-/// Where an operation works.
-#[derive(Clone, Copy)]
-pub(super) struct Site {
-    /// The address of the scratch memory.
-    pub(super) scratch: usize,
-    pub(super) working: Working,
-    pub(super) first_tag: i32,
-    /// Messages and copies follow no default stream, because that may stand behind a stream that waits for them.
-    pub(super) settled: bool,
-    /// The scratch memory is host memory that the devices' drivers know.
-    pub(super) registered: bool,
-}
 
 /// A step that was started.
 pub(super) struct Active {
@@ -32,59 +21,66 @@ pub(super) struct Active {
     messages: SmallVec<[Message; 2]>,
     reduction: Option<ReductionRun>,
     copy: Option<Completion>,
+    exchange: Option<Box<Exchanging>>,
 }
 
-struct Message {
-    request: Box<Request>,
-    /// Of a receive, its sender and the length of its message.
-    expected: Option<(u32, u64)>,
+/// What an operation's steps are executed with.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'s> {
+    pub(super) shared: &'s Collectives,
+    pub(super) on: &'s Communicator,
+    pub(super) site: Site,
+    pub(super) plan: &'s Plan,
+}
+
+impl<'s> Scene<'s> {
+    fn of_exchange(&self, of: &'s Exchange) -> exchange::Scene<'s> {
+        let &Scene { shared, on, site, plan } = self;
+        exchange::Scene { shared, on, site, plan, exchange: of }
+    }
 }
 
 impl Active {
     pub(super) fn new(step: StepId) -> Active {
-        Active { step, messages: SmallVec::new(), reduction: None, copy: None }
+        Active { step, messages: SmallVec::new(), reduction: None, copy: None, exchange: None }
     }
 
     /// Checks whether the step has ended.
-    pub(super) fn poll(&mut self) -> Result<bool, Error> {
+    pub(super) fn poll(&mut self, scene: &Scene<'_>) -> Result<bool, Error> {
         if let Some(reduction) = &mut self.reduction {
             return Ok(reduction.poll()?);
         }
         if let Some(copy) = &mut self.copy {
             return Ok(copy.poll()?);
         }
-        if !self.has_ended() {
-            return Ok(false);
+        if let (Some(exchange), Work::Exchange(of)) = (&mut self.exchange, &scene.plan.steps[self.step as usize].work) {
+            return exchange.poll(&scene.of_exchange(of));
         }
-        for message in &self.messages {
-            let sent = match message.request.result() {
-                Ok(status) => status.len,
-                Err(cableway_pml::Error::Truncated { sent, .. }) => sent,
-                Err(error) => return Err(error.into()),
-            };
-            if let Some((rank, expected)) = message.expected.filter(|&(_, expected)| expected != sent) {
-                return Err(Error::OtherLength { rank, sent, expected });
-            }
-        }
-        Ok(true)
+        outcome(&self.messages)
     }
 
     /// Checks whether all messages of the step have ended, well or not.
     fn has_ended(&self) -> bool {
-        self.messages.iter().all(|message| message.request.is_complete())
+        self.messages.iter().all(Message::is_complete)
     }
 
+    /// Checks whether other processes take part in the step.
     pub(super) fn has_messages(&self) -> bool {
-        !self.messages.is_empty()
+        !self.messages.is_empty() || self.exchange.is_some()
     }
 
     /// Checks whether a device works on the step.
     pub(super) fn is_on_device(&self) -> bool {
-        self.reduction.is_some() || self.copy.is_some()
+        self.reduction.is_some()
+            || self.copy.is_some()
+            || self.exchange.as_ref().is_some_and(|exchange| exchange.is_on_device())
     }
 
     /// After a failure, checks whether nobody uses memory for this step any more.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(super) fn is_over(&mut self, scene: &Scene<'_>) -> bool {
+        if self.exchange.is_some() {
+            return !matches!(self.poll(scene), Ok(false));
+        }
         match (&mut self.reduction, &mut self.copy) {
             (Some(reduction), _) => !matches!(reduction.poll(), Ok(false)),
             (None, Some(copy)) => !matches!(copy.poll(), Ok(false)),
@@ -92,29 +88,35 @@ impl Active {
         }
     }
 
+    /// Has an exchange fail together with the operation.
+    pub(super) fn fail(&mut self, error: &Error) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.fail(error);
+        }
+    }
+
     /// Cancels receives that no message has matched.
     pub(super) fn cancel(&self, engine: &Engine) {
-        for message in self.messages.iter().filter(|message| message.expected.is_some()) {
-            // SAFETY: the request was started on this engine, and is valid.
-            unsafe { engine.cancel(&raw const *message.request) };
-        }
+        self.messages.iter().for_each(|message| message.cancel(engine));
+        self.exchange.iter().for_each(|exchange| exchange.cancel(engine));
     }
 
     /// Exchanges a message without data in place of that of a step that will not be executed. So no other process waits
     /// for it for ever, and those that receive from this one learn of the failure.
-    pub(super) fn exchange_nothing(
-        shared: &Collectives,
-        on: &Communicator,
-        site: Site,
-        (step, work): (StepId, &Work),
-    ) -> Option<Active> {
+    pub(super) fn exchange_nothing(scene: &Scene<'_>, step: StepId, error: &Error) -> Option<Active> {
+        let &Scene { shared, on, site, plan } = scene;
         let mut active = Active::new(step);
         let messages = &mut active.messages;
+        let work = &plan.steps[step as usize].work;
+        if let Work::Exchange(of) = work {
+            active.exchange = Some(Box::new(Exchanging::new(&scene.of_exchange(of), Some(error.clone()))));
+            return Some(active);
+        }
         // An error here means that the other process is gone.
         let _ = match work {
             Work::Send { to, message, .. } => site.send(shared, on, (*to, *message), Buffer::EMPTY, messages),
             Work::Receive { from, message, .. } => site.receive(shared, on, (*from, *message), Buffer::EMPTY, messages),
-            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } => Ok(()),
+            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) => Ok(()),
         };
         (!active.messages.is_empty()).then_some(active)
     }
@@ -122,13 +124,8 @@ impl Active {
 
 impl Site {
     /// Starts a step. After an error, messages of the step may be under way.
-    pub(super) fn start(
-        &self,
-        shared: &Collectives,
-        on: &Communicator,
-        plan: &Plan,
-        started: &mut Active,
-    ) -> Result<(), Error> {
+    pub(super) fn start(&self, scene: &Scene<'_>, started: &mut Active) -> Result<(), Error> {
+        let &Scene { shared, on, plan, .. } = scene;
         let id = started.step;
         let messages = &mut started.messages;
         match &plan.steps[id as usize].work {
@@ -172,43 +169,10 @@ impl Site {
                     }
                 }
             }
+            Work::Exchange(of) => {
+                started.exchange = Some(Box::new(Exchanging::new(&scene.of_exchange(of), None)));
+            }
         }
-        Ok(())
-    }
-
-    fn send(
-        &self,
-        shared: &Collectives,
-        on: &Communicator,
-        (to, message): (u32, u32),
-        buffer: Buffer<'_>,
-        messages: &mut SmallVec<[Message; 2]>,
-    ) -> Result<(), Error> {
-        let request = Box::new(Request::new());
-        let tag = tags::of_message(self.first_tag, message);
-        // SAFETY: the program keeps the memory of the call, and the operation its scratch memory and the request, until
-        // the request is complete.
-        let outcome =
-            unsafe { shared.engine.isend(on, to as i32, tag, buffer, &SendMode::Standard, &raw const *request) }?;
-        if outcome == Outcome::Started {
-            messages.push(Message { request, expected: None });
-        }
-        Ok(())
-    }
-
-    fn receive(
-        &self,
-        shared: &Collectives,
-        on: &Communicator,
-        (from, message): (u32, u32),
-        buffer: Buffer<'_>,
-        messages: &mut SmallVec<[Message; 2]>,
-    ) -> Result<(), Error> {
-        let request = Box::new(Request::new());
-        let tag = tags::of_message(self.first_tag, message);
-        // SAFETY: as for sends.
-        unsafe { shared.engine.irecv(on, from as i32, tag, buffer, &raw const *request) }?;
-        messages.push(Message { request, expected: Some((from, buffer.len())) });
         Ok(())
     }
 
@@ -227,7 +191,7 @@ impl Site {
             unsafe { reduce::on_host(combine, destination, sources, elements as usize) };
             return Ok(None);
         };
-        let reduction = Reduction { operation, element, count: elements, destination, sources };
+        let reduction = Reduction { operation, element, count: elements, destinations: &[destination], sources };
         // SAFETY: as above, in memory of the device, until the step has ended.
         match unsafe { shared.pools.devices.reduce(at, Order::AfterDefaultStream, &reduction) }? {
             Some(run) => Ok(Some(run)),
@@ -239,33 +203,5 @@ impl Site {
                 Ok(None)
             }
         }
-    }
-
-    fn buffer<'p>(&self, plan: &'p Plan, block: &Block) -> Buffer<'p> {
-        let address = self.address(block.place);
-        let buffer = match block.kind {
-            Kind::Bytes => Buffer::bytes(address, block.count),
-            Kind::Typed(index) => Buffer::typed(address, block.count, &plan.types[index]),
-        };
-        if self.settled { buffer.settled() } else { buffer }
-    }
-
-    /// Returns the address and length of a block that is one run of bytes.
-    fn run(&self, plan: &Plan, block: &Block) -> Option<(*mut u8, u64)> {
-        let address = self.address(block.place);
-        match block.kind {
-            Kind::Bytes => Some((address, block.count)),
-            Kind::Typed(index) => {
-                let (offset, len) = plan.types[index].contiguous_span(block.count)?;
-                Some((address.wrapping_offset(offset as isize), len))
-            }
-        }
-    }
-
-    fn address(&self, place: Place) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(match place {
-            Place::User(address) => address,
-            Place::Scratch(offset) => self.scratch.wrapping_add(offset as usize),
-        })
     }
 }

@@ -23,13 +23,16 @@ namespace floats {
 } // namespace modules
 
 static const struct Layout {
-    u32 sources;
-    // The source that is the destination, or -1.
-    int in_place;
-    // By how many alignments each buffer is off a multiple of 16: the destination first.
+    u32 sources, destinations;
+    // Which buffers the results go to: 0 and those above the last source are no sources.
+    u32 to[3];
+    // By how many alignments each buffer is off a multiple of 16.
     u32 off[6];
-} LAYOUTS[] = {{2, -1, {0, 0, 0, 0, 0, 0}}, {3, -1, {1, 1, 1, 1, 1, 1}}, {4, -1, {1, 0, 2, 3, 1, 0}},
-               {2, 0, {3, 3, 3, 3, 3, 3}},  {3, 2, {0, 1, 0, 1, 0, 1}},  {5, 1, {0, 0, 0, 0, 0, 0}}};
+} LAYOUTS[] = {{2, 1, {0}, {0, 0, 0, 0, 0, 0}},       {3, 1, {0}, {1, 1, 1, 1, 1, 1}},
+               {4, 1, {0}, {1, 0, 2, 3, 1, 0}},       {2, 1, {1}, {3, 3, 3, 3, 3, 3}},
+               {3, 1, {3}, {0, 1, 0, 1, 0, 1}},       {5, 1, {2}, {0, 0, 0, 0, 0, 0}},
+               {3, 3, {1, 3, 2}, {1, 1, 1, 1, 1, 1}}, {2, 3, {0, 2, 3}, {0, 0, 0, 0, 0, 0}},
+               {2, 2, {0, 4}, {0, 0, 0, 0, 1, 0}}};
 
 static u32 numbered, wrong;
 
@@ -51,9 +54,10 @@ static Kernel *describe(u32 operation, u32 element, u64 count, struct Reduction 
         times = 2;
     }
     count *= times;
-    u64 size = TYPES[element].size / times, before = (0 - told.to) % 16;
+    u64 size = TYPES[element].size / times, before = (0 - told.to[0]) % 16;
     bool together = before % size == 0 && !TYPES[element].gaps;
-    for (u32 i = 0; i < told.sources; i++) together &= (told.from[i] ^ told.to) % 16 == 0;
+    for (u32 i = 0; i < told.sources; i++) together &= (told.from[i] ^ told.to[0]) % 16 == 0;
+    for (u32 i = 0; i < told.destinations; i++) together &= (told.to[i] ^ told.to[0]) % 16 == 0;
     told.head = count;
     told.vectors = told.tail = 0;
     if (together) {
@@ -69,19 +73,19 @@ static Kernel *describe(u32 operation, u32 element, u64 count, struct Reduction 
 static void reduce(u32 operation, u32 element, u64 count, const struct Layout &layout, u32 blocks) {
     const struct Type &type = TYPES[element];
     u64 region = ((count + 4) * type.size + 79) / 16 * 16, places[6];
-    std::vector<u8> before((layout.sources + 1) * region + 16);
+    std::vector<u8> before(6 * region + 16);
     for (u8 &byte : before) byte = (u8)below(256);
     // Offsets are counted from a multiple of 16, whatever the vector's address is.
     std::vector<u8> after(before.size() + 16);
     u8 *first = (u8 *)(((u64)after.data() + 15) & ~15ull);
-    for (u32 i = 0; i <= layout.sources; i++) places[i] = i * region + layout.off[i] * type.alignment;
-    if (layout.in_place >= 0) places[0] = places[layout.in_place + 1];
+    for (u32 i = 0; i < 6; i++) places[i] = i * region + layout.off[i] * type.alignment;
     for (u32 i = 1; i <= layout.sources; i++)
         for (u64 k = 0; k < count; k++) arbitrary(type, &before[places[i] + k * type.size]);
     memcpy(first, before.data(), before.size());
 
     struct Reduction told = {};
-    told.to = (u64)first + places[0];
+    told.destinations = layout.destinations;
+    for (u32 i = 0; i < layout.destinations; i++) told.to[i] = (u64)first + places[layout.to[i]];
     told.sources = layout.sources;
     for (u32 i = 0; i < layout.sources; i++) told.from[i] = (u64)first + places[i + 1];
     Kernel *kernel = describe(operation, element, count, told);
@@ -95,14 +99,18 @@ static void reduce(u32 operation, u32 element, u64 count, const struct Layout &l
         u8 result[16];
         memcpy(result, &before[places[1] + k * type.size], type.size);
         for (u32 i = 2; i <= layout.sources; i++) fold(operation, type, result, &before[places[i] + k * type.size]);
-        u8 *got = first + places[0] + k * type.size;
-        right &= same(operation, type, result, got);
-        for (u32 part = 0; part < type.parts; part++)
-            memcpy(&expected[places[0] + k * type.size + type.part[part].at], got + type.part[part].at, type.part[part].len);
+        for (u32 i = 0; i < layout.destinations; i++) {
+            u64 at = places[layout.to[i]] + k * type.size;
+            right &= same(operation, type, result, first + at);
+            for (u32 part = 0; part < type.parts; part++) {
+                u64 where = at + type.part[part].at;
+                memcpy(&expected[where], first + where, type.part[part].len);
+            }
+        }
     }
     if (right && memcmp(expected.data(), first, expected.size()) == 0) return;
-    printf("operation %u of %llu elements of type %u from %u sources (in place: %d) is wrong\n", operation, count, element,
-           layout.sources, layout.in_place);
+    printf("operation %u of %llu elements of type %u from %u sources to %u destinations is wrong\n", operation, count,
+           element, layout.sources, layout.destinations);
     wrong++;
 }
 

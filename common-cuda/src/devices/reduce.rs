@@ -6,7 +6,7 @@ use crate::copy::Order;
 use crate::error::DeviceError;
 use crate::kernels::{Class, Folding};
 use crate::location::Location;
-use crate::reduction::{Element, MOST_SOURCES, ReduceOperation, Reduction};
+use crate::reduction::{Element, MOST_DESTINATIONS, MOST_SOURCES, ReduceOperation, Reduction};
 
 impl Devices {
     /// Checks whether kernels in the context of the device memory at `at` make such reductions. The first call for some
@@ -28,11 +28,11 @@ impl Devices {
     /// # Safety
     /// Kernels in the context of `at` can access all memory of the reduction: memory of the device, mapped memory of
     /// other devices, registered host memory at its device address. It stays allocated until the run is over or
-    /// dropped. The destination is exactly one of the sources or overlaps none. Meanwhile no one else writes the
-    /// sources or accesses the destination. A forgotten run is never over.
+    /// dropped. Each destination is exactly one of the sources or overlaps none, and overlaps no other destination.
+    /// Meanwhile no one else writes the sources or accesses the destinations. A forgotten run is never over.
     ///
     /// # Errors
-    /// There are fewer than two or too many sources, `at` is host memory, its context is destroyed, or the calling
+    /// There are fewer than two or too many sources, no or too many destinations, `at` is host memory, its context is destroyed, or the calling
     /// thread captures a graph.
     pub unsafe fn reduce(
         &self,
@@ -40,10 +40,14 @@ impl Devices {
         order: Order,
         reduction: &Reduction<'_>,
     ) -> Result<Option<ReductionRun>, DeviceError> {
-        let Reduction { operation, element, count, sources, .. } = *reduction;
+        let Reduction { operation, element, count, destinations, sources } = *reduction;
         let object = || format!("{operation:?} of {count} {element:?} of {} sources", sources.len());
         if !(2..=MOST_SOURCES).contains(&sources.len()) {
             let reason = format!("a reduction has 2 to {MOST_SOURCES} sources; reduce in several steps");
+            return Err(DeviceError { call: "reduce", object: object(), reason });
+        }
+        if !(1..=MOST_DESTINATIONS).contains(&destinations.len()) {
+            let reason = format!("a reduction has 1 to {MOST_DESTINATIONS} destinations; copy the result to others");
             return Err(DeviceError { call: "reduce", object: object(), reason });
         }
         let platform = self.need_at(at, "reduce", object)?;

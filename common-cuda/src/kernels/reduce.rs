@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 
 use super::job::{Job, Name, THREADS};
 use crate::driver::Image;
-use crate::reduction::{Element, MOST_SOURCES, ReduceOperation, Reduction};
+use crate::reduction::{Element, MOST_DESTINATIONS, MOST_SOURCES, ReduceOperation, Reduction};
 
 /// The bytes of a vector.
 const VECTOR: u64 = 16;
@@ -15,16 +15,17 @@ const ON_EACH: u32 = 2;
 #[repr(C)]
 pub(crate) struct Folding {
     job: Name,
-    to: u64,
+    to: [u64; MOST_DESTINATIONS],
     from: [u64; MOST_SOURCES],
     head: u64,
     vectors: u64,
     tail: u64,
+    destinations: u32,
     sources: u32,
     operation: u32,
     element: u32,
 }
-const _: () = assert!(size_of::<Folding>() == 192);
+const _: () = assert!(size_of::<Folding>() == 312);
 
 /// A class of kernels, with a module of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,8 @@ impl Class {
 }
 
 impl Folding {
-    /// Describes a reduction with at most [`MOST_SOURCES`] sources, whose elements are aligned.
+    /// Describes a reduction with at most [`MOST_DESTINATIONS`] destinations and [`MOST_SOURCES`] sources, whose elements
+    /// are aligned.
     pub(crate) fn new(reduction: &Reduction<'_>) -> Folding {
         let (element, times) = kernel_element(reduction.operation, reduction.element);
         let (size, count) = (element.size() as u64, reduction.count * times);
@@ -75,10 +77,14 @@ impl Folding {
         for (from, source) in from.iter_mut().zip(reduction.sources) {
             *from = *source as u64;
         }
-        let to = reduction.destination as u64;
+        let mut to = [0; MOST_DESTINATIONS];
+        for (to, destination) in to.iter_mut().zip(reduction.destinations) {
+            *to = *destination as u64;
+        }
         // The bytes up to the first vector, where all addresses reach a vector together and elements have no gaps.
-        let before = to.wrapping_neg() % VECTOR;
-        let together = reduction.sources.iter().all(|source| (*source as u64 ^ to).is_multiple_of(VECTOR));
+        let first = to[0];
+        let before = first.wrapping_neg() % VECTOR;
+        let together = reduction.addresses().all(|address| (address as u64 ^ first).is_multiple_of(VECTOR));
         let dense = element.parts() == [(0, element.size())];
         let (head, vectors, tail) = if together && dense && before.is_multiple_of(size) {
             let head = (before / size).min(count);
@@ -94,6 +100,7 @@ impl Folding {
             head,
             vectors,
             tail,
+            destinations: reduction.destinations.len() as u32,
             sources: reduction.sources.len() as u32,
             operation: reduction.operation as u32,
             element: element as u32,
@@ -138,10 +145,10 @@ mod tests {
 
     fn folding(element: Element, count: u64, to: usize, from: usize) -> (u64, u64, u64) {
         let sources = [std::ptr::without_provenance(from), std::ptr::without_provenance(from)];
-        let destination = std::ptr::without_provenance_mut(to);
+        let destinations = &[std::ptr::without_provenance_mut(to)];
         let operation = if element == Element::Complex64 { ReduceOperation::Product } else { ReduceOperation::MinLoc };
         let operation = if element == Element::F32 { ReduceOperation::Sum } else { operation };
-        let folding = Folding::new(&Reduction { operation, element, count, destination, sources: &sources });
+        let folding = Folding::new(&Reduction { operation, element, count, destinations, sources: &sources });
         (folding.head, folding.vectors, folding.tail)
     }
 

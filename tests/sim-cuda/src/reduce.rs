@@ -52,11 +52,12 @@ pub(crate) enum Class {
 #[repr(C)]
 pub(crate) struct Reduction {
     pub(crate) job: Job,
-    to: u64,
+    to: [u64; 16],
     from: [u64; 16],
     head: u64,
     vectors: u64,
     tail: u64,
+    destinations: u32,
     sources: u32,
     operation: u32,
     element: u32,
@@ -71,10 +72,10 @@ impl Reduction {
     /// Does the work of one block of threads.
     pub(crate) fn run(&self, class: Class, block: u64, blocks: u64, memory: &mut Memory) {
         let number = self.element as usize;
-        let known = self.knows(class) && (2..=16).contains(&self.sources);
+        let known = self.knows(class) && (2..=16).contains(&self.sources) && (1..=16).contains(&self.destinations);
         let (Some(&size), Some(&operation), true) = (SIZES.get(number), OPERATIONS.get(self.operation as usize), known)
         else {
-            crash("a kernel's reduction, which it does not know, at", self.to as usize);
+            crash("a kernel's reduction, which it does not know, at", self.to[0] as usize);
         };
         let threads = u64::from(THREADS);
         let steps = |count: u64| (block * threads..count).step_by((blocks * threads) as usize);
@@ -111,9 +112,9 @@ impl Reduction {
     }
 
     fn aligned(&self, offset: u64, width: u64) {
-        let sources = &self.from[..self.sources as usize];
+        let (sources, destinations) = (&self.from[..self.sources as usize], &self.to[..self.destinations as usize]);
         let odd = |address: &&u64| !(*address + offset).is_multiple_of(width);
-        if let Some(address) = sources.iter().chain([&self.to]).find(odd) {
+        if let Some(address) = sources.iter().chain(destinations).find(odd) {
             crash("a kernel's element, which is not aligned, at", (address + offset) as usize);
         }
     }
@@ -128,10 +129,12 @@ impl Reduction {
             });
             folded = if index == 0 { self.first(operation, next) } else { fold(operation, self.element, folded, next) };
         }
-        self.touch(self.to + offset, memory, |part, at| {
-            // SAFETY: as above.
-            unsafe { std::ptr::copy_nonoverlapping(folded[part.0..].as_ptr(), at, part.1) };
-        });
+        for to in &self.to[..self.destinations as usize] {
+            self.touch(to + offset, memory, |part, at| {
+                // SAFETY: as above.
+                unsafe { std::ptr::copy_nonoverlapping(folded[part.0..].as_ptr(), at, part.1) };
+            });
+        }
     }
 
     /// The kernel takes the truth of the first source's elements, as of the others'.

@@ -1,0 +1,405 @@
+//! One other rank in an exchange.
+
+use cableway_pml::{Buffer, DeviceMapping, DeviceRange, Engine, ExposedMemory, Exposure, PeerHandle};
+use smallvec::SmallVec;
+
+use super::Scene;
+use super::note::{Note, Received};
+use super::wire::{ANSWER, ANSWER_LEN, INPUT, OFFER, OFFER_LEN, Offer, RESULT, Wanted};
+use crate::error::Error;
+use crate::placing::Working;
+use crate::plan::Place;
+use crate::run::memory::{Block, Pools};
+use crate::run::site::{Message, outcome};
+use crate::run::tags;
+
+/// One other rank.
+pub(super) struct Peer {
+    pub(super) rank: u32,
+    lent: Lent,
+    borrowed: Borrowed,
+}
+
+/// This rank's memory, which the peer accesses.
+struct Lent {
+    /// Kept until the peer's last answer.
+    exposed: [Option<ExposedMemory>; 2],
+    /// What was exposed so far, and whether that waits for the default stream.
+    progress: [Asked; 2],
+    offer: Option<Note<OFFER_LEN>>,
+    /// `None` after the last answer.
+    answer: Option<Note<ANSWER_LEN>>,
+    data: SmallVec<[Message; 2]>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Not,
+    Waiting,
+    Answered,
+}
+
+/// The peer's memory, which this rank accesses.
+struct Borrowed {
+    /// `None` once it has come.
+    offer: Option<Note<OFFER_LEN>>,
+    input: Input,
+    output: Output,
+    answers: SmallVec<[Note<ANSWER_LEN>; 2]>,
+    /// The last answer was sent.
+    given_back: bool,
+    data: SmallVec<[Message; 2]>,
+}
+
+enum Input {
+    Unknown,
+    Mapped(DeviceMapping),
+    /// A message brings it here, once there is memory.
+    Slot {
+        block: Block,
+        address: Option<usize>,
+    },
+}
+
+enum Output {
+    /// The peer gets no result, or it is not known how.
+    None,
+    Mapped(DeviceMapping),
+    ByMessage,
+}
+
+impl Peer {
+    /// Posts the receives.
+    pub(super) fn new(scene: &Scene<'_>, rank: u32) -> Result<Peer, Error> {
+        let by = (&*scene.shared.engine, scene.on);
+        let offer = Some(Note::receive(by, (rank, tag(scene, OFFER)))?);
+        let answer = match Note::receive(by, (rank, tag(scene, ANSWER))) {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                offer.iter().for_each(|offer| offer.cancel(by.0));
+                return Err(error.into());
+            }
+        };
+        let lent = Lent {
+            exposed: [None, None],
+            progress: [Asked::Not; 2],
+            offer: None,
+            answer,
+            data: SmallVec::new(),
+        };
+        let (input, output) = (Input::Unknown, Output::None);
+        let (answers, data) = (SmallVec::new(), SmallVec::new());
+        let borrowed = Borrowed { offer, input, output, answers, given_back: false, data };
+        Ok(Peer { rank, lent, borrowed })
+    }
+
+    /// Makes progress.
+    pub(super) fn advance(
+        &mut self,
+        scene: &Scene<'_>,
+        own: &[Option<DeviceRange>; 2],
+        failed: bool,
+    ) -> Result<(), Error> {
+        if !failed {
+            self.offer(scene, own)?;
+        }
+        self.take_offer(scene, failed)?;
+        self.take_answers(scene, failed)?;
+        if !failed {
+            self.receive_input(scene)?;
+            // Failures of messages count once.
+            outcome(&self.lent.data)?;
+            outcome(&self.borrowed.data)?;
+        }
+        Ok(())
+    }
+
+    /// Exposes this rank's memory to the peer, and tells it.
+    fn offer(&mut self, scene: &Scene<'_>, own: &[Option<DeviceRange>; 2]) -> Result<(), Error> {
+        if self.lent.offer.is_some() {
+            return Ok(());
+        }
+        // The peer reads nothing if its share is empty.
+        let share = scene.exchange.shares.of_rank(self.rank);
+        let used = [!share.is_empty(), !share.is_empty() && scene.exchange.gets_all(scene.on.rank())];
+        let process = scene.on.group()[self.rank as usize];
+        for (at, write) in [(0, false), (1, true)] {
+            let (Some(memory), true) = (own[at].filter(|_| used[at]), self.lent.progress[at] != Asked::Answered) else {
+                continue;
+            };
+            // SAFETY: the operation keeps its memory until the peer's last answer. The peer accesses it only before that.
+            match unsafe { scene.shared.engine.expose(process, memory, write) }? {
+                Exposure::Exposed(exposed) => self.lent.exposed[at] = Some(exposed),
+                Exposure::Never => {}
+                Exposure::NotYet => {
+                    self.lent.progress[at] = Asked::Waiting;
+                    return Ok(());
+                }
+            }
+            self.lent.progress[at] = Asked::Answered;
+        }
+        let handle = |at: usize| self.lent.exposed[at].as_ref().map(|exposed| *exposed.handle());
+        let offer = Offer { input: handle(0), output: handle(1) };
+        self.lent.offer = Some(self.send(scene, OFFER, Some(offer.to_bytes()))?);
+        Ok(())
+    }
+
+    /// Maps what the peer offers, or asks for messages.
+    fn take_offer(&mut self, scene: &Scene<'_>, failed: bool) -> Result<(), Error> {
+        let Some(note) = &self.borrowed.offer else { return Ok(()) };
+        let bytes = match note.received() {
+            Received::Nothing => return Ok(()),
+            Received::Bytes(bytes) => bytes,
+            Received::Failure => {
+                self.borrowed.offer = None;
+                return Err(self.failed(OFFER_LEN));
+            }
+            Received::Gone(error) => {
+                self.borrowed.offer = None;
+                return Err(error.into());
+            }
+        };
+        self.borrowed.offer = None;
+        let exchange = scene.exchange;
+        let share = exchange.shares.of_rank(scene.on.rank());
+        if failed || share.is_empty() {
+            return Ok(());
+        }
+        let offer = Offer::parse(&bytes);
+        let writes = exchange.gets_all(self.rank);
+        let input = self.map(scene, offer.input, false, exchange.input)?;
+        let output = if writes { self.map(scene, offer.output, true, exchange.shares.len())? } else { None };
+        let wanted = Wanted { input: input.is_none(), result: writes && output.is_none() };
+        self.borrowed.input = match input {
+            Some(mapping) => Input::Mapped(mapping),
+            None => {
+                let bytes = exchange.operands.bytes(share.end - share.start);
+                let block = Block::take(&scene.shared.pools, &scene.site.working, bytes)?;
+                Input::Slot { block, address: None }
+            }
+        };
+        self.borrowed.output = match output {
+            Some(mapping) => Output::Mapped(mapping),
+            None if writes => Output::ByMessage,
+            None => Output::None,
+        };
+        if !wanted.is_nothing() {
+            self.answer(scene, Some(wanted))?;
+        }
+        Ok(())
+    }
+
+    /// Maps memory of the peer that holds so many elements, if this rank's kernels can access it.
+    fn map(
+        &self,
+        scene: &Scene<'_>,
+        handle: Option<PeerHandle>,
+        write: bool,
+        elements: u64,
+    ) -> Result<Option<DeviceMapping>, Error> {
+        let (Some(handle), Working::Device(at)) = (handle, &scene.site.working) else { return Ok(None) };
+        let process = scene.on.group()[self.rank as usize];
+        let mapping = scene.shared.engine.map_exposed(process, &handle, write, at)?;
+        let alignment = scene.plan.combine.map_or(1, |combine| combine.element.alignment());
+        Ok(mapping.filter(|mapping| {
+            mapping.len() as u64 == scene.exchange.operands.bytes(elements)
+                && (mapping.address() as usize).is_multiple_of(alignment)
+        }))
+    }
+
+    /// Begins to receive the input once there is memory for it.
+    fn receive_input(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
+        let Input::Slot { block, address: address @ None } = &mut self.borrowed.input else { return Ok(()) };
+        *address = block.address(&scene.shared.pools)?;
+        let Some(at) = *address else { return Ok(()) };
+        let share = scene.exchange.shares.of_rank(scene.on.rank());
+        let memory = scene.exchange.operands.block(Place::User(at), share.end - share.start);
+        scene.receive((self.rank, INPUT), Some(memory), &mut self.borrowed.data)
+    }
+
+    /// Does what the peer asks for.
+    fn take_answers(&mut self, scene: &Scene<'_>, failed: bool) -> Result<(), Error> {
+        while let Some(note) = &self.lent.answer {
+            let wanted = match note.received() {
+                Received::Nothing => return Ok(()),
+                Received::Bytes(bytes) => Wanted::parse(bytes),
+                Received::Failure => None,
+                Received::Gone(error) => {
+                    self.lent.answer = None;
+                    return Err(error.into());
+                }
+            };
+            self.lent.answer = None;
+            let Some(wanted) = wanted else { return Err(self.failed(ANSWER_LEN)) };
+            if wanted.is_nothing() {
+                return Ok(());
+            }
+            self.lent.answer = Some(Note::receive((&scene.shared.engine, scene.on), (self.rank, tag(scene, ANSWER)))?);
+            let share = scene.exchange.shares.of_rank(self.rank);
+            let count = share.end - share.start;
+            let operands = &scene.exchange.operands;
+            if wanted.input {
+                let block = Some(operands.block(operands.input(share.start), count)).filter(|_| !failed);
+                scene.send((self.rank, INPUT), block, &mut self.lent.data)?;
+            }
+            if wanted.result {
+                let block = Some(operands.block(operands.output(share.start), count)).filter(|_| !failed);
+                scene.receive((self.rank, RESULT), block, &mut self.lent.data)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks whether the peer's input can be read.
+    pub(super) fn has_input(&self) -> bool {
+        self.borrowed.offer.is_none()
+            && match &self.borrowed.input {
+                // This rank's share is empty.
+                Input::Unknown => true,
+                Input::Mapped(_) => true,
+                Input::Slot { address, .. } => {
+                    address.is_some() && self.borrowed.data.iter().all(Message::is_complete)
+                }
+            }
+    }
+
+    /// Returns the address of this rank's share of the peer's input, which begins so many bytes into it.
+    pub(super) fn source(&self, from: usize) -> *const u8 {
+        match &self.borrowed.input {
+            Input::Mapped(mapping) => mapping.address().wrapping_add(from).cast_const(),
+            Input::Slot { address: Some(address), .. } => std::ptr::with_exposed_provenance(*address),
+            Input::Slot { address: None, .. } | Input::Unknown => std::ptr::null(),
+        }
+    }
+
+    /// Returns where the result is stored in the peer's output, if a kernel does that.
+    pub(super) fn destination(&self, from: usize) -> Option<*mut u8> {
+        match &self.borrowed.output {
+            Output::Mapped(mapping) => Some(mapping.address().wrapping_add(from)),
+            Output::None | Output::ByMessage => None,
+        }
+    }
+
+    /// Has the peer receive a result that no kernel could store.
+    pub(super) fn send_result_instead(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
+        if !matches!(self.borrowed.output, Output::Mapped(_)) {
+            return Ok(());
+        }
+        self.borrowed.output = Output::ByMessage;
+        self.answer(scene, Some(Wanted { input: false, result: true }))
+    }
+
+    /// Sends the result if the peer receives it by a message, and the last answer.
+    pub(super) fn give_back(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
+        if self.borrowed.given_back || self.borrowed.offer.is_some() {
+            return Ok(());
+        }
+        if matches!(self.borrowed.output, Output::ByMessage) {
+            let exchange = scene.exchange;
+            let share = exchange.shares.of_rank(scene.on.rank());
+            let output = exchange.operands.output(exchange.own_output(&share));
+            let block = exchange.operands.block(output, share.end - share.start);
+            scene.send((self.rank, RESULT), Some(block), &mut self.borrowed.data)?;
+        }
+        self.borrowed.given_back = true;
+        self.answer(scene, Some(Wanted::default()))
+    }
+
+    /// After a failure, sends messages without data in place of all that the peer has not got.
+    pub(super) fn owe_nothing(&mut self, scene: &Scene<'_>) {
+        // An error here means that the peer is gone.
+        if self.lent.offer.is_none() {
+            self.lent.offer = self.send(scene, OFFER, None).ok();
+        }
+        if !self.borrowed.given_back {
+            self.borrowed.given_back = true;
+            if matches!(self.borrowed.output, Output::ByMessage) {
+                let _ = scene.send((self.rank, RESULT), None, &mut self.borrowed.data);
+            }
+            // The peer was asked for its input, and sends it.
+            if let Input::Slot { address: address @ None, .. } = &mut self.borrowed.input {
+                *address = Some(0);
+                let _ = scene.receive((self.rank, INPUT), None, &mut self.borrowed.data);
+            }
+            let _ = self.answer(scene, None);
+        }
+    }
+
+    /// Checks whether all messages have ended, and the peer accesses this rank's memory no more.
+    pub(super) fn is_over(&self) -> bool {
+        let Peer { lent, borrowed, .. } = self;
+        borrowed.offer.is_none()
+            && borrowed.given_back
+            && lent.answer.is_none()
+            && lent.offer.as_ref().is_none_or(Note::is_over)
+            && borrowed.answers.iter().all(Note::is_over)
+            && lent.data.iter().chain(&borrowed.data).all(Message::is_complete)
+    }
+
+    /// Checks whether the next step comes after work of a device, of which no message tells.
+    pub(super) fn waits_for_device(&self) -> bool {
+        self.lent.progress.contains(&Asked::Waiting) || matches!(self.borrowed.input, Input::Slot { address: None, .. })
+    }
+
+    /// Keeps scratch memory for other operations, after the exchange is over.
+    pub(super) fn release(&mut self, pools: &Pools) {
+        if let Input::Slot { block, .. } = std::mem::replace(&mut self.borrowed.input, Input::Unknown) {
+            block.give_back(pools);
+        }
+    }
+
+    /// Cancels receives that no message has matched.
+    pub(super) fn cancel(&self, engine: &Engine) {
+        self.borrowed.offer.iter().for_each(|note| note.cancel(engine));
+        self.lent.answer.iter().for_each(|note| note.cancel(engine));
+        self.lent.data.iter().chain(&self.borrowed.data).for_each(|message| message.cancel(engine));
+    }
+
+    fn answer(&mut self, scene: &Scene<'_>, wanted: Option<Wanted>) -> Result<(), Error> {
+        let note = self.send(scene, ANSWER, wanted.map(Wanted::to_bytes))?;
+        self.borrowed.answers.push(note);
+        Ok(())
+    }
+
+    fn send<const N: usize>(
+        &self,
+        scene: &Scene<'_>,
+        message: u32,
+        bytes: Option<[u8; N]>,
+    ) -> Result<Note<N>, Error> {
+        Ok(Note::send((&scene.shared.engine, scene.on), (self.rank, tag(scene, message)), bytes)?)
+    }
+
+    fn failed(&self, expected: usize) -> Error {
+        Error::OtherLength { rank: self.rank, sent: 0, expected: expected as u64 }
+    }
+}
+
+impl Scene<'_> {
+    /// Sends a block, or a message without data.
+    fn send(
+        &self,
+        to: (u32, u32),
+        block: Option<crate::plan::Block>,
+        messages: &mut SmallVec<[Message; 2]>,
+    ) -> Result<(), Error> {
+        self.site.send(self.shared, self.on, to, self.buffer(block), messages)
+    }
+
+    fn receive(
+        &self,
+        from: (u32, u32),
+        block: Option<crate::plan::Block>,
+        messages: &mut SmallVec<[Message; 2]>,
+    ) -> Result<(), Error> {
+        self.site.receive(self.shared, self.on, from, self.buffer(block), messages)
+    }
+
+    fn buffer(&self, block: Option<crate::plan::Block>) -> Buffer<'_> {
+        block.map_or(Buffer::EMPTY, |block| self.site.buffer(self.plan, &block))
+    }
+}
+
+fn tag(scene: &Scene<'_>, message: u32) -> i32 {
+    tags::of_message(scene.site.first_tag, message)
+}

@@ -1,0 +1,92 @@
+//! The messages of an exchange between two ranks, by their numbers:
+//!
+//! ```text
+//! 0  offer   | input: handle of 144 bytes | output: handle of 144 bytes |    288 bytes, zeros for memory not exposed
+//! 1  answer  | flags: 1 byte |
+//! 2  data    this rank's input of the other rank's share
+//! 3  data    the result of the sender's share
+//! ```
+//!
+//! Each rank sends an offer to each other one, which answers. An answer may ask for data. The last one, without a flag, says
+//! that the sender accesses the memory no more. A message without data takes the place of every message that a rank which
+//! has failed owes.
+
+use cableway_pml::PeerHandle;
+
+pub(super) const OFFER: u32 = 0;
+pub(super) const ANSWER: u32 = 1;
+pub(super) const INPUT: u32 = 2;
+pub(super) const RESULT: u32 = 3;
+
+pub(super) const OFFER_LEN: usize = 2 * PeerHandle::LEN;
+pub(super) const ANSWER_LEN: usize = 1;
+
+/// Memory that another rank may map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) input: Option<PeerHandle>,
+    pub(super) output: Option<PeerHandle>,
+}
+
+impl Offer {
+    pub(super) fn to_bytes(self) -> [u8; OFFER_LEN] {
+        let mut bytes = [0; OFFER_LEN];
+        let (input, output) = bytes.split_at_mut(PeerHandle::LEN);
+        for (place, handle) in [(input, self.input), (output, self.output)] {
+            if let Some(handle) = handle {
+                place.copy_from_slice(&handle.to_bytes());
+            }
+        }
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8; OFFER_LEN]) -> Offer {
+        let (input, output) = bytes.split_at(PeerHandle::LEN);
+        Offer { input: PeerHandle::parse(input), output: PeerHandle::parse(output) }
+    }
+}
+
+/// What a rank asks of the owner of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Send the input by a message.
+    pub(super) input: bool,
+    /// Receive the result by a message.
+    pub(super) result: bool,
+}
+
+impl Wanted {
+    /// Whether this is the last answer.
+    pub(super) fn is_nothing(self) -> bool {
+        self == Wanted::default()
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; ANSWER_LEN] {
+        [u8::from(self.input) | u8::from(self.result) << 1]
+    }
+
+    /// Returns `None` for an unknown flag.
+    pub(super) fn parse([flags]: [u8; ANSWER_LEN]) -> Option<Wanted> {
+        (flags < 4).then_some(Wanted { input: flags & 1 != 0, result: flags & 2 != 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_what_their_bytes_say() {
+        for flags in 0..=u8::MAX {
+            let wanted = Wanted::parse([flags]);
+            assert_eq!(wanted.map(Wanted::to_bytes), (flags < 4).then_some([flags]));
+        }
+        assert_eq!(Offer::parse(&[0; OFFER_LEN]), Offer::default());
+        let mut bytes = [0; OFFER_LEN];
+        // A handle of one byte, for the output.
+        bytes[PeerHandle::LEN..][..9].copy_from_slice(&[7, 0, 0, 0, 1, 1, 0, 0, 9]);
+        let offer = Offer::parse(&bytes);
+        assert!(offer.input.is_none() && offer.output.is_some());
+        assert_eq!(offer.to_bytes(), bytes);
+    }
+}
