@@ -6,8 +6,8 @@ use cableway_base::Rank;
 use cableway_common_cuda::Location;
 
 use crate::{
-    Access, Capabilities, Cost, DeviceMapping, Distance, Error, Fragment, FragmentKind, Local, Mapping, Mover, Operation, Received,
-    Region, Registration, Remains, Remote, RemoteHandle,
+    Access, Capabilities, Cost, DeviceMapping, Distance, Error, Fragment, FragmentKind, Local, Mapping, Mover,
+    Operation, Received, Region, Registration, Remains, Remote, RemoteHandle,
 };
 
 /// One transport of this process. The crate's documentation states the contract.

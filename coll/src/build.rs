@@ -117,22 +117,28 @@ impl<'a> Builder<'a> {
     fn allgather(&mut self, send: Option<&Memory<'_>>, receive: &[Memory<'_>]) -> Result<(), Error> {
         let blocks = self.blocks(receive, "memory to receive")?;
         let own = blocks[self.me.rank as usize];
-        let ready: Steps = match send {
-            None => Steps::new(),
-            Some(memory) => {
-                let from = self.plan.block(memory);
-                vec![self.plan.copy(from, own, &[])]
-            }
-        };
+        // What is sent need not wait for the copy.
+        let from = send.map_or(own, |memory| self.plan.block(memory));
         let bytes = receive.iter().fold(0, |sum: u64, memory| sum.saturating_add(memory.packed_len()));
+        let algorithm = self.choose(Operation::Allgather, bytes);
+        let ready: Steps = match send {
+            Some(_) if algorithm != Algorithm::PeerAccess => vec![self.plan.copy(from, own, &[])],
+            _ => Steps::new(),
+        };
+        if algorithm == Algorithm::PeerAccess {
+            self.working = self.beside_first(receive);
+        }
         if self.me.size > 1 {
-            let algorithm = self.choose(Operation::Allgather, bytes);
-            // What is sent need not wait for the copy.
-            let from = send.map_or(own, |memory| self.plan.block(memory));
             let setting = self.setting(1);
             choice::allgather(&mut self.plan, algorithm, setting, (from, &blocks), &ready);
         }
         Ok(())
+    }
+
+    /// Returns where the first block in device memory is.
+    fn beside_first(&self, blocks: &[Memory<'_>]) -> Working {
+        let mut kinds = blocks.iter().map(|memory| self.placing.beside(memory));
+        kinds.find(|kind| matches!(kind, Working::Device(_))).unwrap_or(Working::Host)
     }
 
     fn alltoall(&mut self, send: Option<&[Memory<'_>]>, receive: &[Memory<'_>]) -> Result<(), Error> {
@@ -141,8 +147,20 @@ impl<'a> Builder<'a> {
         match send {
             Some(send) => {
                 let sends = self.blocks(send, "memory to send")?;
-                self.plan.copy(sends[rank], receives[rank], &[]);
-                alltoall::exchange(&mut self.plan, self.me, &sends, &receives, &[]);
+                let own = (sends[rank], receives[rank]);
+                let Basis { choice, rules, .. } = self.basis;
+                if self.me.size > 1 && choice.alltoall_by_peer_access(rules) {
+                    self.working = self.beside_first(receive);
+                    choice::alltoall_by_peer_access(
+                        &mut self.plan,
+                        (sends.to_vec(), receives.to_vec()),
+                        Some(own),
+                        &[],
+                    );
+                } else {
+                    self.plan.copy(own.0, own.1, &[]);
+                    alltoall::exchange(&mut self.plan, self.me, &sends, &receives, &[]);
+                }
             }
             None if self.me.size > 1 => {
                 let packed: Vec<u64> = receive.iter().map(Memory::packed_len).collect();

@@ -49,12 +49,7 @@ impl Placing<'_> {
 
     /// Decides where a reduction works. The output is `None` if this rank gets none. The host reduces less than `least`
     /// bytes.
-    pub(crate) fn reduction(
-        &self,
-        call: &Operands,
-        (input, output): (usize, Option<usize>),
-        least: u64,
-    ) -> Working {
+    pub(crate) fn reduction(&self, call: &Operands, (input, output): (usize, Option<usize>), least: u64) -> Working {
         let bytes = call.count * call.element.size() as u64;
         if !self.on_devices || !self.devices.expected() || bytes < least {
             return Working::Host;

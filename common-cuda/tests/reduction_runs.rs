@@ -97,7 +97,8 @@ fn what_no_kernel_can_do_is_left_to_the_host() {
     let odd = [first.cast_const(), second.wrapping_add(2).cast_const()];
     assert!(reduce(&sum_of_two(&[first], &odd, 10)).unwrap().is_none(), "an element is not aligned");
     let both = [first.cast_const(), second.cast_const()];
-    let floats = Reduction { element: Element::F32, operation: ReduceOperation::BitOr, ..sum_of_two(&[first], &both, 10) };
+    let floats =
+        Reduction { element: Element::F32, operation: ReduceOperation::BitOr, ..sum_of_two(&[first], &both, 10) };
     assert!(reduce(&floats).unwrap().is_none(), "the operation does not apply");
     assert!(reduce(&sum_of_two(&[first], &both[..1], 10)).is_err(), "one source");
     assert!(reduce(&sum_of_two(&[first], &[first.cast_const(); 17], 10)).is_err(), "too many sources");

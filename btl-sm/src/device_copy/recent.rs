@@ -63,7 +63,8 @@ impl Recent {
     }
 
     pub(super) fn reached(&mut self, handle: &Handle, access: Access, into: &Location, mapped: &Mapped) {
-        self.imported[access as usize] = Some(RecentImport { handle: *handle, into: *into, mapping: mapped.remember() });
+        self.imported[access as usize] =
+            Some(RecentImport { handle: *handle, into: *into, mapping: mapped.remember() });
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, DeviceMapping, Distance, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Mapping, Mover, Offer,
-    Operation, Region, Registration, Remote, RemoteHandle, Sent, Token, Transfer,
+    Access, Capabilities, Cost, DeviceMapping, Distance, Endpoint, Error, Flags, Fragment, FragmentKind, Local,
+    Mapping, Mover, Offer, Operation, Region, Registration, Remote, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::Location;
 

@@ -1,7 +1,7 @@
 //! The operations that several algorithms perform, and these algorithms.
 
 use crate::plan::direct::{Results, Shares, direct};
-use crate::plan::exchange::{self, Exchange, exchange};
+use crate::plan::exchange::{self, Exchange, Moves, Reduction, exchange};
 use crate::plan::hierarchy::{self, Between};
 use crate::plan::reduction::Operands;
 use crate::plan::{Block, Me, Nodes, Place, Plan, StepId, alltoall, broadcast, doubling, halving, ring, tree};
@@ -17,13 +17,8 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(crate) const ALL: [Operation; 5] = [
-        Operation::Allreduce,
-        Operation::Reduce,
-        Operation::Broadcast,
-        Operation::Allgather,
-        Operation::ReduceScatter,
-    ];
+    pub(crate) const ALL: [Operation; 5] =
+        [Operation::Allreduce, Operation::Reduce, Operation::Broadcast, Operation::Allgather, Operation::ReduceScatter];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -76,15 +71,20 @@ impl Algorithm {
                 Hierarchical(Between::Ring),
                 Hierarchical(Between::Halving),
             ],
-            Operation::Reduce => &[Tree, PeerAccess, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)],
+            Operation::Reduce => {
+                &[Tree, PeerAccess, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)]
+            }
             Operation::Broadcast => &[Tree, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)],
-            Operation::Allgather => &[Direct, Ring, Hierarchical(Between::Direct)],
+            Operation::Allgather => &[PeerAccess, Direct, Ring, Hierarchical(Between::Direct)],
             Operation::ReduceScatter => &[PeerAccess, Direct],
         };
         let (ranks, count) = (nodes.ranks(), nodes.count());
         all.iter().copied().filter(move |algorithm| match algorithm {
             PeerAccess => count == 1 && ranks <= exchange::MOST_RANKS,
-            Direct => ranks <= DIRECT_RANKS || matches!(operation, Operation::Allgather | Operation::ReduceScatter),
+            Direct => {
+                let has_others = matches!(operation, Operation::Allreduce | Operation::Reduce | Operation::Broadcast);
+                ranks <= DIRECT_RANKS || !has_others
+            }
             Hierarchical(Between::Direct) => count > 1 && count < ranks && count <= DIRECT_RANKS,
             // On two nodes all algorithms between them exchange halves or everything.
             Hierarchical(Between::Ring | Between::Halving) => count > 2 && count < ranks,
@@ -146,7 +146,9 @@ pub(crate) fn allreduce(
             let shares = Shares::even(count, me.size);
             direct(plan, me, operands, &shares, (Results::Everywhere, segment), ready)
         }
-        Algorithm::PeerAccess => by_peer_access(plan, me, (operands, count), Results::Everywhere, ready),
+        Algorithm::PeerAccess => {
+            by_peer_access(plan, operands, (Shares::even(count, me.size), Results::Everywhere), ready)
+        }
         Algorithm::Hierarchical(between) => {
             hierarchy::allreduce(plan, (me, nodes), (operands, count), (between, segment), ready)
         }
@@ -166,7 +168,9 @@ pub(crate) fn reduce(
             let shares = Shares::even(count, me.size);
             direct(plan, me, operands, &shares, (Results::AtRoot(root), segment), ready)
         }
-        Algorithm::PeerAccess => by_peer_access(plan, me, (operands, count), Results::AtRoot(root), ready),
+        Algorithm::PeerAccess => {
+            by_peer_access(plan, operands, (Shares::even(count, me.size), Results::AtRoot(root)), ready)
+        }
         Algorithm::Hierarchical(between) => {
             hierarchy::reduce(plan, (me, nodes, root), (operands, count), (between, segment), ready)
         }
@@ -176,15 +180,12 @@ pub(crate) fn reduce(
 
 fn by_peer_access(
     plan: &mut Plan,
-    me: Me,
-    (operands, count): (&Operands, u64),
-    results: Results,
+    operands: &Operands,
+    (shares, results): (Shares, Results),
     ready: &[StepId],
 ) -> Vec<StepId> {
-    let shares = Shares::even(count, me.size);
-    let output = if matches!(results, Results::AtRoot(root) if root != me.rank) { 0 } else { count };
-    let reduction = Exchange { operands: *operands, shares, results, input: count, output };
-    vec![exchange(plan, reduction, ready)]
+    let reduction = Reduction { operands: *operands, shares, results };
+    vec![exchange(plan, Exchange::Reduce(reduction), ready)]
 }
 
 /// Adds a reduce-scatter by shares. Returns the steps after which the output is complete.
@@ -196,9 +197,7 @@ pub(crate) fn reduce_scatter(
     ready: &[StepId],
 ) -> Vec<StepId> {
     if algorithm == Algorithm::PeerAccess {
-        let (input, results) = (shares.len(), Results::Scattered);
-        let reduction = Exchange { operands: *operands, shares, results, input, output: 0 };
-        return vec![exchange(plan, reduction, ready)];
+        return by_peer_access(plan, operands, (shares, Results::Scattered), ready);
     }
     direct(plan, me, operands, &shares, (Results::Scattered, segment), ready)
 }
@@ -221,7 +220,8 @@ pub(crate) fn broadcast(
 }
 
 /// Adds an allgather. `blocks[r]` is rank `r`'s, and this rank's is filled after `ready`. It is sent from `own`, which
-/// holds it from the beginning. Returns the last steps.
+/// holds it from the beginning. Returns the last steps. By peer access, `ready` is empty, and this rank's block is filled
+/// here, too.
 pub(crate) fn allgather(
     plan: &mut Plan,
     algorithm: Algorithm,
@@ -231,7 +231,23 @@ pub(crate) fn allgather(
 ) -> Vec<StepId> {
     match algorithm {
         Algorithm::Ring => ring::allgather(plan, me, blocks, ready),
+        Algorithm::PeerAccess => {
+            let mine = blocks[me.rank as usize];
+            let copied = (own.place != mine.place).then_some((own, mine));
+            alltoall_by_peer_access(plan, (vec![own; blocks.len()], blocks.to_vec()), copied, ready)
+        }
         Algorithm::Hierarchical(_) => hierarchy::allgather(plan, (me, nodes), own, blocks),
         _ => alltoall::exchange(plan, me, &vec![own; blocks.len()], blocks, &[]),
     }
+}
+
+/// Adds an exchange of blocks by peer access: this rank sends `sends[r]` to rank `r`, and receives `receives[r]` from it. It
+/// copies `own`. Returns the last steps.
+pub(crate) fn alltoall_by_peer_access(
+    plan: &mut Plan,
+    (sends, receives): (Vec<Block>, Vec<Block>),
+    own: Option<(Block, Block)>,
+    ready: &[StepId],
+) -> Vec<StepId> {
+    vec![exchange(plan, Exchange::Move(Moves { sends, receives, own }), ready)]
 }

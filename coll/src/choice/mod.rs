@@ -18,7 +18,9 @@ use cableway_base::Parameters;
 use cableway_base::parameters::{Allreduce, DeviceProtocols};
 use cableway_pml::NodeCard;
 
-pub(crate) use algorithm::{Algorithm, Operation, Setting, allgather, allreduce, broadcast, reduce, reduce_scatter};
+pub(crate) use algorithm::{
+    Algorithm, Operation, Setting, allgather, allreduce, alltoall_by_peer_access, broadcast, reduce, reduce_scatter,
+};
 
 use crate::costs::{Line, Picoseconds, Prices};
 use crate::plan::{Nodes, exchange};
@@ -137,10 +139,22 @@ impl Choice {
             let copies = if through_host { self.through_host.of(bytes) } else { 0 };
             Predicted { algorithm, time: time.saturating_add(copies) }
         };
-        let usable = |algorithm: &Algorithm| {
-            *algorithm != Algorithm::PeerAccess || (self.setup.on_devices && !rules.copy_only)
-        };
+        let usable = |algorithm: &Algorithm| *algorithm != Algorithm::PeerAccess || self.expects_peer_access(rules);
         Algorithm::of(operation, nodes).filter(usable).map(predicted).collect()
+    }
+
+    /// Checks whether ranks are expected to access each other's memory.
+    fn expects_peer_access(&self, rules: &Rules) -> bool {
+        self.setup.on_devices && !rules.copy_only && self.setup.nodes.count() == 1
+    }
+
+    /// Checks whether the ranks exchange blocks by peer access in an alltoall. The sizes of its blocks may differ among
+    /// ranks, so they do not count.
+    pub(crate) fn alltoall_by_peer_access(&self, rules: &Rules) -> bool {
+        let named = &*rules.names[Operation::Allgather as usize];
+        let peer_access = Algorithm::PeerAccess.name();
+        let expected = named.is_empty() && self.expects_peer_access(rules);
+        (expected || named == peer_access) && self.setup.nodes.ranks() <= exchange::MOST_RANKS
     }
 
     /// Returns the one with the least time, among those that the parameters name if they name any.
@@ -152,10 +166,13 @@ impl Choice {
         };
         // The user may ask for what is not among the choices.
         let possible = |algorithm: &Algorithm| match algorithm {
-            Algorithm::PeerAccess => operation.reduces() && self.setup.nodes.ranks() <= exchange::MOST_RANKS,
+            Algorithm::PeerAccess => {
+                operation != Operation::Broadcast && self.setup.nodes.ranks() <= exchange::MOST_RANKS
+            }
             _ => true,
         };
-        let asked = [Algorithm::Direct, Algorithm::PeerAccess].into_iter().filter(|one| one.name() == name).find(possible);
+        let asked =
+            [Algorithm::Direct, Algorithm::PeerAccess].into_iter().filter(|one| one.name() == name).find(possible);
         least(true).or(asked).or_else(|| least(false)).unwrap_or(Algorithm::Tree)
     }
 

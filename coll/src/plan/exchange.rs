@@ -1,5 +1,6 @@
-//! Reductions by peer access: each rank reduces its share of the data where the other ranks hold it, and stores the results
-//! where they belong.
+//! Operations by peer access: each rank takes what it needs from the memory of the other ranks.
+//!
+//! A reduction:
 //!
 //! ```text
 //! rank 0   [ a0 | a1 ]   reads a0 b0, stores their reduction in the outputs of both ranks
@@ -9,6 +10,8 @@
 //! One kernel of each rank does that. It reads all sources of an element before it stores the result, and no other kernel
 //! touches that element, so the outputs may be the inputs. Every element is reduced by one rank, in the order of the ranks.
 //!
+//! In an exchange of blocks each rank copies its blocks from the memory of the others.
+//!
 //! A rank whose memory cannot be accessed sends its data, and receives its results, by messages. Each rank decides that for
 //! itself, so the plan is one step. [`run`](crate::run) knows the messages.
 
@@ -16,23 +19,38 @@ use std::ops::Range;
 
 use super::direct::{Results, Shares};
 use super::reduction::Operands;
-use super::{Plan, StepId, Work};
+use super::{Block, Plan, StepId, Work};
 
 /// The most ranks: kernels have so many sources and destinations.
 pub(crate) const MOST_RANKS: u32 = 16;
 
+/// An operation by peer access.
+#[derive(Debug)]
+pub(crate) enum Exchange {
+    Reduce(Reduction),
+    Move(Moves),
+}
+
 /// A reduction by peer access.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct Reduction {
     pub(crate) operands: Operands,
     pub(crate) shares: Shares,
     pub(crate) results: Results,
-    /// The number of elements of the input, and of the output of this rank, 0 if it gets none.
-    pub(crate) input: u64,
-    pub(crate) output: u64,
 }
 
-impl Exchange {
+/// An exchange of blocks by peer access.
+#[derive(Debug)]
+pub(crate) struct Moves {
+    /// `sends[r]` goes to rank `r`.
+    pub(crate) sends: Vec<Block>,
+    /// `receives[r]` comes from rank `r`.
+    pub(crate) receives: Vec<Block>,
+    /// What this rank copies from its own memory, and where to: device memory without gaps.
+    pub(crate) own: Option<(Block, Block)>,
+}
+
+impl Reduction {
     /// Checks whether a rank gets the results of other ranks' shares.
     pub(crate) fn gets_all(&self, rank: u32) -> bool {
         match self.results {
@@ -47,12 +65,27 @@ impl Exchange {
         if self.results == Results::Scattered { 0 } else { share.start }
     }
 
-    /// Returns the bytes that a rank reads and that others write to it.
+    /// Returns the bytes of all shares.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.operands.bytes(self.shares.len())
+    }
+}
+
+impl Exchange {
+    /// Returns the bytes that a rank reads and that others write to it, if blocks are contiguous bytes.
     pub(crate) fn incoming(&self, rank: u32, ranks: u32) -> u64 {
-        let share = self.shares.of_rank(rank);
-        let read = (share.end - share.start) * u64::from(ranks - 1);
-        let written = if self.gets_all(rank) { self.shares.len() - (share.end - share.start) } else { 0 };
-        self.operands.bytes(read + written)
+        match self {
+            Exchange::Reduce(reduction) => {
+                let share = reduction.shares.of_rank(rank);
+                let own = share.end - share.start;
+                let written = if reduction.gets_all(rank) { reduction.shares.len() - own } else { 0 };
+                reduction.operands.bytes(own * u64::from(ranks - 1) + written)
+            }
+            Exchange::Move(moves) => {
+                let others = moves.receives.iter().zip(0..).filter(|(_, from)| *from != rank);
+                others.map(|(block, _)| block.count).sum()
+            }
+        }
     }
 }
 

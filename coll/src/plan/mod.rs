@@ -238,6 +238,14 @@ impl Plan {
         Kind::Typed(self.types.len() - 1)
     }
 
+    /// Returns the bytes of a block's data.
+    pub(crate) fn packed_len(&self, block: &Block) -> u64 {
+        match block.kind {
+            Kind::Bytes => block.count,
+            Kind::Typed(index) => self.types[index].packed_size(block.count).unwrap_or(u64::MAX),
+        }
+    }
+
     fn push(&mut self, work: Work, after: &[StepId]) -> StepId {
         let id = self.steps.len() as StepId;
         for &before in after {

@@ -6,8 +6,8 @@
 use cableway_base::Rank;
 use cableway_btl::{Access, DeviceMapping, Flags, Region, Registration, RemoteHandle};
 use cableway_common_cuda::{Location, Order};
-use zerocopy::little_endian::U32;
 use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
 
 use super::engine::Engine;
 use crate::core::{Done, Link};

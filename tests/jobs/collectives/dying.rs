@@ -55,11 +55,12 @@ fn step(kind: Kind, in_place: bool, nonblocking: bool) -> Step {
 }
 
 /// Runs a job for each operation, over the transports in turn.
-pub(super) fn jobs() {
+pub(super) fn jobs(sets: &[&str]) {
     let transports = transports();
+    let sets: Vec<String> = sets.iter().flat_map(|set| ["--set", set]).map(str::to_owned).collect();
     for (place, tested) in all().into_iter().enumerate() {
         let btl = &transports[place % transports.len()];
-        let all = [vec!["--keep-going".to_owned()], over(btl)].concat();
+        let all = [vec!["--keep-going".to_owned()], over(btl), sets.clone()].concat();
         let mut job = role_job(RANKS as u32, &options(&all), "collectives_dying");
         let finished = finish(job.env(PLACE, place.to_string()).env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER));
         let survivors = finished.stdout.lines().filter(|line| *line == "survived").count();

@@ -25,6 +25,13 @@ pub(crate) const TESTS: &[Test] = &[
             every_size("collectives_at_random", &[&format!("coll_algorithm={algorithm}"), with[0], with[1]]);
         }
     }),
+    ("collectives::peer_access_gives_the_results_of_a_model", || {
+        let mapped = ["coll_algorithm=peer_access", "device_ipc_open_size=1"];
+        for role in ["collectives_in_turn", "collectives_at_random", "collectives_types", "collectives_overlap"] {
+            with_every_driver(role, &mapped);
+        }
+        with_every_driver("collectives_at_random", &["coll_algorithm=peer_access", "device_protocols=copy"]);
+    }),
     ("collectives::algorithms_over_nodes_give_the_results_of_a_model", nodes::jobs),
     ("collectives::explained_choices_are_those_that_are_made", nodes::choices),
     ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
@@ -38,7 +45,8 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("collectives::a_rank_that_dies_ends_the_operation_of_all", || dies("collectives_dies")),
     ("collectives::a_rank_that_dies_within_an_operation_ends_it", || dies("collectives_dies_within")),
-    ("collectives::a_rank_that_dies_within_any_operation_ends_it", dying::jobs),
+    ("collectives::a_rank_that_dies_within_any_operation_ends_it", || dying::jobs(&[])),
+    ("collectives::a_rank_that_dies_within_peer_access_ends_it", || dying::jobs(&["coll_algorithm=peer_access"])),
     ("collectives::an_operation_survives_ranks_that_leave", || every_size("collectives_leave", &[])),
     ("collectives::a_panic_ends_operations_under_way", || every_size("collectives_panic", &[])),
 ];

@@ -1,7 +1,7 @@
-//! Executes exchanges: reductions by peer access.
+//! Executes exchanges: operations by peer access.
 //!
 //! ```text
-//! owner of memory                  rank that reduces its share
+//! owner of memory                  rank that uses it
 //!     offer               ------->   maps the memory
 //!                         <-------   answer, if it cannot: send the input, or receive the result
 //!     input, if asked     ------->
@@ -16,71 +16,49 @@
 
 mod note;
 mod peer;
+mod scene;
 mod wire;
+mod work;
 
-use cableway_common_cuda::{Order, Reduction, ReductionRun};
-use cableway_pml::{Communicator, DeviceRange, Engine};
+use cableway_pml::Engine;
 use smallvec::SmallVec;
 
-use super::shared::Collectives;
-use super::site::Site;
 use crate::error::Error;
-use crate::placing::Working;
 use crate::plan::exchange::Exchange;
-use crate::plan::{Combine, Place, Plan};
-use crate::reduce;
+use crate::run::site::{Message, outcome};
 use peer::Peer;
-
-/// An exchange, and what it is executed with.
-#[derive(Clone, Copy)]
-pub(super) struct Scene<'s> {
-    pub(super) shared: &'s Collectives,
-    pub(super) on: &'s Communicator,
-    pub(super) site: Site,
-    pub(super) plan: &'s Plan,
-    pub(super) exchange: &'s Exchange,
-}
+pub(super) use scene::Scene;
+use work::Running;
 
 /// An exchange under way.
 pub(super) struct Exchanging {
     peers: Vec<Peer>,
-    /// The input and the output of this rank, if they are device memory.
-    own: [Option<DeviceRange>; 2],
     stage: Stage,
+    /// This rank's own block, if no device copies it.
+    own: SmallVec<[Message; 2]>,
     failure: Option<Error>,
 }
 
 enum Stage {
     /// Inputs are missing.
     Gathering,
-    Running(ReductionRun),
-    Reduced,
+    Running(Running),
+    Done,
 }
 
 impl Exchanging {
     /// Begins an exchange. After a failure of the operation it begins with that, and exchanges messages without data.
     pub(super) fn new(scene: &Scene<'_>, failure: Option<Error>) -> Exchanging {
-        let &Scene { on, site, exchange, .. } = scene;
-        let me = on.rank();
+        let (me, size) = (scene.me(), scene.on.group().len() as u32);
         let mut failure = failure;
-        let mut peers = Vec::new();
-        for rank in (1..on.group().len() as u32).map(|distance| (me + distance) % on.group().len() as u32) {
+        let mut peers = Vec::with_capacity(size as usize - 1);
+        for rank in (1..size).map(|distance| (me + distance) % size) {
             match Peer::new(scene, rank) {
                 Ok(peer) => peers.push(peer),
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        let own = |place: Place, elements: u64| {
-            if site.settled || matches!(site.working, Working::Host) {
-                return None;
-            }
-            let (address, len) = (site.address(place), usize::try_from(exchange.operands.bytes(elements)).ok()?);
-            let location = scene.shared.pools.devices.classify(address, len);
-            location.on_device().then_some(DeviceRange { address, len, location })
-        };
-        let operands = &exchange.operands;
-        let own = [own(operands.input(0), exchange.input), own(operands.output(0), exchange.output)];
-        Exchanging { peers, own, stage: Stage::Gathering, failure }
+        Exchanging { peers, stage: Stage::Gathering, own: SmallVec::new(), failure }
     }
 
     /// Makes progress. Returns true once the output is complete and nobody uses this rank's memory.
@@ -91,14 +69,15 @@ impl Exchanging {
         if self.failure.is_some() {
             self.peers.iter_mut().for_each(|peer| peer.owe_nothing(scene));
         }
-        if matches!(self.stage, Stage::Running(_)) || !self.peers.iter().all(Peer::is_over) {
+        let quiet = self.peers.iter().all(Peer::is_over) && self.own.iter().all(Message::is_complete);
+        if matches!(self.stage, Stage::Running(_)) || !quiet {
+            return Ok(false);
+        }
+        if self.failure.is_none() && !matches!(self.stage, Stage::Done) {
             return Ok(false);
         }
         self.peers.iter_mut().for_each(|peer| peer.release(&scene.shared.pools));
-        match &self.failure {
-            Some(error) => Err(error.clone()),
-            None => Ok(matches!(self.stage, Stage::Reduced)),
-        }
+        self.failure.clone().map_or(Ok(true), Err)
     }
 
     /// Makes it fail.
@@ -111,36 +90,37 @@ impl Exchanging {
         matches!(self.stage, Stage::Running(_)) || self.peers.iter().any(Peer::waits_for_device)
     }
 
-    /// After a failure, does not wait for messages that have not come.
+    /// Cancels receives that no message has matched.
     pub(super) fn cancel(&self, engine: &Engine) {
         self.peers.iter().for_each(|peer| peer.cancel(engine));
     }
 
     fn advance(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
-        let mut first = Ok(());
         let failed = self.failure.is_some();
+        let mut first = Ok(());
         for peer in &mut self.peers {
-            let advanced = peer.advance(scene, &self.own, failed);
+            let advanced = peer.advance(scene, failed);
             first = first.and(advanced);
         }
-        first?;
-        if let Stage::Running(run) = &mut self.stage {
-            match run.poll() {
-                Ok(false) => return Ok(()),
-                Ok(true) => self.stage = Stage::Reduced,
+        if let Stage::Running(running) = &mut self.stage {
+            match running.poll() {
+                Ok(false) => return first,
+                Ok(true) => self.stage = Stage::Done,
                 Err(error) => {
-                    self.stage = Stage::Reduced;
-                    return Err(error.into());
+                    self.stage = Stage::Done;
+                    first = first.and(Err(error));
                 }
             }
         }
+        first?;
         if failed {
             return Ok(());
         }
+        outcome(&self.own)?;
         if matches!(self.stage, Stage::Gathering) && self.peers.iter().all(Peer::has_input) {
-            self.reduce(scene)?;
+            self.begin(scene)?;
         }
-        if matches!(self.stage, Stage::Reduced) {
+        if matches!(self.stage, Stage::Done) {
             for peer in &mut self.peers {
                 peer.give_back(scene)?;
             }
@@ -148,47 +128,14 @@ impl Exchanging {
         Ok(())
     }
 
-    /// Reduces this rank's share.
-    fn reduce(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
-        let &Scene { shared, on, site, exchange, plan } = scene;
-        let share = exchange.shares.of_rank(on.rank());
-        let (count, Some(combine)) = (share.end - share.start, plan.combine) else { return Ok(()) };
-        if count == 0 {
-            self.stage = Stage::Reduced;
-            return Ok(());
-        }
-        let from = exchange.operands.bytes(share.start) as usize;
-        let mut sources: SmallVec<[*const u8; 4]> = smallvec::smallvec![std::ptr::null(); self.peers.len() + 1];
-        sources[on.rank() as usize] = site.address(exchange.operands.input(share.start)).cast_const();
-        let output = site.address(exchange.operands.output(exchange.own_output(&share)));
-        let mut destinations: SmallVec<[*mut u8; 4]> = smallvec::smallvec![output];
-        for peer in &self.peers {
-            sources[peer.rank as usize] = peer.source(from);
-            destinations.extend(peer.destination(from));
-        }
-        let Combine { operation, element } = combine;
-        let Working::Device(at) = &site.working else {
-            // SAFETY: all sources and the destination hold the elements, in host memory that no message accesses now.
-            unsafe { reduce::on_host(combine, output, &sources, count as usize) };
-            self.stage = Stage::Reduced;
-            return Ok(());
+    /// Begins this rank's work. It may find that it must try again later.
+    fn begin(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
+        let begun = match scene.exchange {
+            Exchange::Reduce(reduction) => work::reduce(scene, reduction, &mut self.peers)?,
+            Exchange::Move(moves) => work::copy(scene, moves, &self.peers, &mut self.own)?,
         };
-        let devices = &shared.pools.devices;
-        let reduction = Reduction { operation, element, count, destinations: &destinations, sources: &sources };
-        // SAFETY: this rank's operands stay until the exchange is over, and peers keep theirs until they get the last
-        // answer. Nobody else accesses these elements of the outputs.
-        match unsafe { devices.reduce(at, Order::AfterDefaultStream, &reduction) }? {
-            Some(run) => self.stage = Stage::Running(run),
-            // The next poll tries again: too many kernels are under way.
-            None if devices.can_reduce(at, operation, element) => {}
-            None => {
-                // SAFETY: as above.
-                unsafe { reduce::through_host(devices, combine, output, &sources, count as usize) }?;
-                for peer in &mut self.peers {
-                    peer.send_result_instead(scene)?;
-                }
-                self.stage = Stage::Reduced;
-            }
+        if let Some(running) = begun {
+            self.stage = if running.is_done() { Stage::Done } else { Stage::Running(running) };
         }
         Ok(())
     }

@@ -53,10 +53,7 @@ impl<const N: usize> Note<N> {
     }
 
     /// Receives a message.
-    pub(super) fn receive(
-        (engine, on): (&Engine, &Communicator),
-        (from, tag): (u32, i32),
-    ) -> Result<Note<N>, Error> {
+    pub(super) fn receive((engine, on): (&Engine, &Communicator), (from, tag): (u32, i32)) -> Result<Note<N>, Error> {
         let mut note = Note::new([0; N]);
         // SAFETY: nobody else knows the new allocation.
         let inner = unsafe { note.0.as_mut() };

@@ -1,17 +1,17 @@
 //! One other rank in an exchange.
 
-use cableway_pml::{Buffer, DeviceMapping, DeviceRange, Engine, ExposedMemory, Exposure, PeerHandle};
+use cableway_pml::{DeviceMapping, DeviceRange, Engine, ExposedMemory, Exposure, PeerHandle};
 use smallvec::SmallVec;
 
-use super::Scene;
 use super::note::{Note, Received};
+use super::scene::{Scene, Uses};
 use super::wire::{ANSWER, ANSWER_LEN, INPUT, OFFER, OFFER_LEN, Offer, RESULT, Wanted};
 use crate::error::Error;
 use crate::placing::Working;
 use crate::plan::Place;
+use crate::plan::exchange::Exchange;
 use crate::run::memory::{Block, Pools};
 use crate::run::site::{Message, outcome};
-use crate::run::tags;
 
 /// One other rank.
 pub(super) struct Peer {
@@ -52,13 +52,18 @@ struct Borrowed {
 }
 
 enum Input {
+    /// It is not known, or not used.
     Unknown,
     Mapped(DeviceMapping),
-    /// A message brings it here, once there is memory.
+    /// It is mapped, and goes to this memory.
+    Copied(DeviceMapping, DeviceRange),
+    /// A message brings it to scratch memory, once there is some.
     Slot {
         block: Block,
         address: Option<usize>,
     },
+    /// A message brings it to where it belongs.
+    Direct,
 }
 
 enum Output {
@@ -72,21 +77,16 @@ impl Peer {
     /// Posts the receives.
     pub(super) fn new(scene: &Scene<'_>, rank: u32) -> Result<Peer, Error> {
         let by = (&*scene.shared.engine, scene.on);
-        let offer = Some(Note::receive(by, (rank, tag(scene, OFFER)))?);
-        let answer = match Note::receive(by, (rank, tag(scene, ANSWER))) {
+        let offer = Some(Note::receive(by, (rank, scene.tag(OFFER)))?);
+        let answer = match Note::receive(by, (rank, scene.tag(ANSWER))) {
             Ok(answer) => Some(answer),
             Err(error) => {
                 offer.iter().for_each(|offer| offer.cancel(by.0));
                 return Err(error.into());
             }
         };
-        let lent = Lent {
-            exposed: [None, None],
-            progress: [Asked::Not; 2],
-            offer: None,
-            answer,
-            data: SmallVec::new(),
-        };
+        let lent =
+            Lent { exposed: [None, None], progress: [Asked::Not; 2], offer: None, answer, data: SmallVec::new() };
         let (input, output) = (Input::Unknown, Output::None);
         let (answers, data) = (SmallVec::new(), SmallVec::new());
         let borrowed = Borrowed { offer, input, output, answers, given_back: false, data };
@@ -94,14 +94,9 @@ impl Peer {
     }
 
     /// Makes progress.
-    pub(super) fn advance(
-        &mut self,
-        scene: &Scene<'_>,
-        own: &[Option<DeviceRange>; 2],
-        failed: bool,
-    ) -> Result<(), Error> {
+    pub(super) fn advance(&mut self, scene: &Scene<'_>, failed: bool) -> Result<(), Error> {
         if !failed {
-            self.offer(scene, own)?;
+            self.offer(scene)?;
         }
         self.take_offer(scene, failed)?;
         self.take_answers(scene, failed)?;
@@ -115,20 +110,19 @@ impl Peer {
     }
 
     /// Exposes this rank's memory to the peer, and tells it.
-    fn offer(&mut self, scene: &Scene<'_>, own: &[Option<DeviceRange>; 2]) -> Result<(), Error> {
+    fn offer(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
         if self.lent.offer.is_some() {
             return Ok(());
         }
-        // The peer reads nothing if its share is empty.
-        let share = scene.exchange.shares.of_rank(self.rank);
-        let used = [!share.is_empty(), !share.is_empty() && scene.exchange.gets_all(scene.on.rank())];
         let process = scene.on.group()[self.rank as usize];
-        for (at, write) in [(0, false), (1, true)] {
-            let (Some(memory), true) = (own[at].filter(|_| used[at]), self.lent.progress[at] != Asked::Answered) else {
+        for (at, block) in scene.lends(self.rank).into_iter().enumerate() {
+            if self.lent.progress[at] == Asked::Answered {
                 continue;
-            };
+            }
+            self.lent.progress[at] = Asked::Answered;
+            let Some(memory) = block.and_then(|block| scene.device_range(&block)) else { continue };
             // SAFETY: the operation keeps its memory until the peer's last answer. The peer accesses it only before that.
-            match unsafe { scene.shared.engine.expose(process, memory, write) }? {
+            match unsafe { scene.shared.engine.expose(process, memory, at == 1) }? {
                 Exposure::Exposed(exposed) => self.lent.exposed[at] = Some(exposed),
                 Exposure::Never => {}
                 Exposure::NotYet => {
@@ -136,7 +130,6 @@ impl Peer {
                     return Ok(());
                 }
             }
-            self.lent.progress[at] = Asked::Answered;
         }
         let handle = |at: usize| self.lent.exposed[at].as_ref().map(|exposed| *exposed.handle());
         let offer = Offer { input: handle(0), output: handle(1) };
@@ -160,27 +153,19 @@ impl Peer {
             }
         };
         self.borrowed.offer = None;
-        let exchange = scene.exchange;
-        let share = exchange.shares.of_rank(scene.on.rank());
-        if failed || share.is_empty() {
+        let uses = scene.uses(self.rank);
+        if failed || uses.input == 0 {
             return Ok(());
         }
         let offer = Offer::parse(&bytes);
-        let writes = exchange.gets_all(self.rank);
-        let input = self.map(scene, offer.input, false, exchange.input)?;
-        let output = if writes { self.map(scene, offer.output, true, exchange.shares.len())? } else { None };
-        let wanted = Wanted { input: input.is_none(), result: writes && output.is_none() };
-        self.borrowed.input = match input {
-            Some(mapping) => Input::Mapped(mapping),
-            None => {
-                let bytes = exchange.operands.bytes(share.end - share.start);
-                let block = Block::take(&scene.shared.pools, &scene.site.working, bytes)?;
-                Input::Slot { block, address: None }
-            }
-        };
+        let input = self.map(scene, offer.input, false, uses)?;
+        let output = if uses.output == 0 { None } else { self.map(scene, offer.output, true, uses)? };
+        self.borrowed.input = self.place_input(scene, input)?;
+        let mapped = matches!(self.borrowed.input, Input::Mapped(_) | Input::Copied(..));
+        let wanted = Wanted { input: !mapped, result: uses.output != 0 && output.is_none() };
         self.borrowed.output = match output {
             Some(mapping) => Output::Mapped(mapping),
-            None if writes => Output::ByMessage,
+            None if wanted.result => Output::ByMessage,
             None => Output::None,
         };
         if !wanted.is_nothing() {
@@ -189,21 +174,44 @@ impl Peer {
         Ok(())
     }
 
-    /// Maps memory of the peer that holds so many elements, if this rank's kernels can access it.
+    /// Decides how the input gets to where it is used.
+    fn place_input(&mut self, scene: &Scene<'_>, mapping: Option<DeviceMapping>) -> Result<Input, Error> {
+        match (scene.exchange, mapping) {
+            (Exchange::Reduce(_), Some(mapping)) => Ok(Input::Mapped(mapping)),
+            (Exchange::Reduce(reduction), None) => {
+                let share = reduction.shares.of_rank(scene.me());
+                let bytes = reduction.operands.bytes(share.end - share.start);
+                let block = Block::take(&scene.shared.pools, &scene.site.working, bytes)?;
+                Ok(Input::Slot { block, address: None })
+            }
+            (Exchange::Move(moves), mapping) => {
+                let to = moves.receives[self.rank as usize];
+                if let Some(mapping) = mapping
+                    && let Some(range) = scene.here(&to)
+                    && range.len == mapping.len()
+                {
+                    return Ok(Input::Copied(mapping, range));
+                }
+                scene.receive((self.rank, INPUT), Some(to), &mut self.borrowed.data)?;
+                Ok(Input::Direct)
+            }
+        }
+    }
+
+    /// Maps memory of the peer, if this rank's kernels can access it.
     fn map(
         &self,
         scene: &Scene<'_>,
         handle: Option<PeerHandle>,
         write: bool,
-        elements: u64,
+        uses: Uses,
     ) -> Result<Option<DeviceMapping>, Error> {
         let (Some(handle), Working::Device(at)) = (handle, &scene.site.working) else { return Ok(None) };
         let process = scene.on.group()[self.rank as usize];
         let mapping = scene.shared.engine.map_exposed(process, &handle, write, at)?;
-        let alignment = scene.plan.combine.map_or(1, |combine| combine.element.alignment());
+        let expected = if write { uses.output } else { uses.input };
         Ok(mapping.filter(|mapping| {
-            mapping.len() as u64 == scene.exchange.operands.bytes(elements)
-                && (mapping.address() as usize).is_multiple_of(alignment)
+            mapping.len() as u64 == expected && (mapping.address() as usize).is_multiple_of(uses.alignment)
         }))
     }
 
@@ -212,8 +220,9 @@ impl Peer {
         let Input::Slot { block, address: address @ None } = &mut self.borrowed.input else { return Ok(()) };
         *address = block.address(&scene.shared.pools)?;
         let Some(at) = *address else { return Ok(()) };
-        let share = scene.exchange.shares.of_rank(scene.on.rank());
-        let memory = scene.exchange.operands.block(Place::User(at), share.end - share.start);
+        let Exchange::Reduce(reduction) = scene.exchange else { return Ok(()) };
+        let share = reduction.shares.of_rank(scene.me());
+        let memory = reduction.operands.block(Place::User(at), share.end - share.start);
         scene.receive((self.rank, INPUT), Some(memory), &mut self.borrowed.data)
     }
 
@@ -234,17 +243,13 @@ impl Peer {
             if wanted.is_nothing() {
                 return Ok(());
             }
-            self.lent.answer = Some(Note::receive((&scene.shared.engine, scene.on), (self.rank, tag(scene, ANSWER)))?);
-            let share = scene.exchange.shares.of_rank(self.rank);
-            let count = share.end - share.start;
-            let operands = &scene.exchange.operands;
+            self.lent.answer = Some(Note::receive((&scene.shared.engine, scene.on), (self.rank, scene.tag(ANSWER)))?);
+            let [input, result] = scene.instead_of(self.rank).map(|block| block.filter(|_| !failed));
             if wanted.input {
-                let block = Some(operands.block(operands.input(share.start), count)).filter(|_| !failed);
-                scene.send((self.rank, INPUT), block, &mut self.lent.data)?;
+                scene.send((self.rank, INPUT), input, &mut self.lent.data)?;
             }
             if wanted.result {
-                let block = Some(operands.block(operands.output(share.start), count)).filter(|_| !failed);
-                scene.receive((self.rank, RESULT), block, &mut self.lent.data)?;
+                scene.receive((self.rank, RESULT), result, &mut self.lent.data)?;
             }
         }
         Ok(())
@@ -254,12 +259,9 @@ impl Peer {
     pub(super) fn has_input(&self) -> bool {
         self.borrowed.offer.is_none()
             && match &self.borrowed.input {
-                // This rank's share is empty.
-                Input::Unknown => true,
-                Input::Mapped(_) => true,
-                Input::Slot { address, .. } => {
-                    address.is_some() && self.borrowed.data.iter().all(Message::is_complete)
-                }
+                Input::Unknown | Input::Mapped(_) | Input::Copied(..) => true,
+                Input::Slot { address: None, .. } => false,
+                Input::Slot { .. } | Input::Direct => self.borrowed.data.iter().all(Message::is_complete),
             }
     }
 
@@ -268,7 +270,15 @@ impl Peer {
         match &self.borrowed.input {
             Input::Mapped(mapping) => mapping.address().wrapping_add(from).cast_const(),
             Input::Slot { address: Some(address), .. } => std::ptr::with_exposed_provenance(*address),
-            Input::Slot { address: None, .. } | Input::Unknown => std::ptr::null(),
+            _ => std::ptr::null(),
+        }
+    }
+
+    /// Returns what is copied: where to, and from where.
+    pub(super) fn copies(&self) -> Option<(DeviceRange, *const u8)> {
+        match &self.borrowed.input {
+            Input::Copied(mapping, to) => Some((*to, mapping.address().cast_const())),
+            _ => None,
         }
     }
 
@@ -295,11 +305,8 @@ impl Peer {
             return Ok(());
         }
         if matches!(self.borrowed.output, Output::ByMessage) {
-            let exchange = scene.exchange;
-            let share = exchange.shares.of_rank(scene.on.rank());
-            let output = exchange.operands.output(exchange.own_output(&share));
-            let block = exchange.operands.block(output, share.end - share.start);
-            scene.send((self.rank, RESULT), Some(block), &mut self.borrowed.data)?;
+            let [_, result] = scene.instead_of(scene.me());
+            scene.send((self.rank, RESULT), result, &mut self.borrowed.data)?;
         }
         self.borrowed.given_back = true;
         self.answer(scene, Some(Wanted::default()))
@@ -361,45 +368,11 @@ impl Peer {
         Ok(())
     }
 
-    fn send<const N: usize>(
-        &self,
-        scene: &Scene<'_>,
-        message: u32,
-        bytes: Option<[u8; N]>,
-    ) -> Result<Note<N>, Error> {
-        Ok(Note::send((&scene.shared.engine, scene.on), (self.rank, tag(scene, message)), bytes)?)
+    fn send<const N: usize>(&self, scene: &Scene<'_>, message: u32, bytes: Option<[u8; N]>) -> Result<Note<N>, Error> {
+        Ok(Note::send((&scene.shared.engine, scene.on), (self.rank, scene.tag(message)), bytes)?)
     }
 
     fn failed(&self, expected: usize) -> Error {
         Error::OtherLength { rank: self.rank, sent: 0, expected: expected as u64 }
     }
-}
-
-impl Scene<'_> {
-    /// Sends a block, or a message without data.
-    fn send(
-        &self,
-        to: (u32, u32),
-        block: Option<crate::plan::Block>,
-        messages: &mut SmallVec<[Message; 2]>,
-    ) -> Result<(), Error> {
-        self.site.send(self.shared, self.on, to, self.buffer(block), messages)
-    }
-
-    fn receive(
-        &self,
-        from: (u32, u32),
-        block: Option<crate::plan::Block>,
-        messages: &mut SmallVec<[Message; 2]>,
-    ) -> Result<(), Error> {
-        self.site.receive(self.shared, self.on, from, self.buffer(block), messages)
-    }
-
-    fn buffer(&self, block: Option<crate::plan::Block>) -> Buffer<'_> {
-        block.map_or(Buffer::EMPTY, |block| self.site.buffer(self.plan, &block))
-    }
-}
-
-fn tag(scene: &Scene<'_>, message: u32) -> i32 {
-    tags::of_message(scene.site.first_tag, message)
 }

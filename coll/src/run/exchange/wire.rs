@@ -5,6 +5,7 @@
 //! 1  answer  | flags: 1 byte |
 //! 2  data    this rank's input of the other rank's share
 //! 3  data    the result of the sender's share
+//! 4  data    a rank's own block, to itself
 //! ```
 //!
 //! Each rank sends an offer to each other one, which answers. An answer may ask for data. The last one, without a flag, says
@@ -17,6 +18,7 @@ pub(super) const OFFER: u32 = 0;
 pub(super) const ANSWER: u32 = 1;
 pub(super) const INPUT: u32 = 2;
 pub(super) const RESULT: u32 = 3;
+pub(super) const OWN: u32 = 4;
 
 pub(super) const OFFER_LEN: usize = 2 * PeerHandle::LEN;
 pub(super) const ANSWER_LEN: usize = 1;

@@ -1,0 +1,137 @@
+//! What an exchange is executed with, and what it asks of each rank.
+
+use cableway_pml::{Buffer, Communicator, DeviceRange};
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::placing::Working;
+use crate::plan::exchange::{Exchange, Moves, Reduction};
+use crate::plan::{Block, Place, Plan};
+use crate::run::shared::Collectives;
+use crate::run::site::{Message, Site};
+use crate::run::tags;
+
+/// An exchange, and what it is executed with.
+#[derive(Clone, Copy)]
+pub(in crate::run) struct Scene<'s> {
+    pub(in crate::run) shared: &'s Collectives,
+    pub(in crate::run) on: &'s Communicator,
+    pub(in crate::run) site: Site,
+    pub(in crate::run) plan: &'s Plan,
+    pub(in crate::run) exchange: &'s Exchange,
+}
+
+/// What a rank uses of the memory of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Uses {
+    /// The bytes that must be mapped to read the input. 0 if it reads nothing.
+    pub(super) input: u64,
+    /// The bytes that must be mapped to write the output. 0 if it writes nothing.
+    pub(super) output: u64,
+    /// The number that divides the addresses.
+    pub(super) alignment: usize,
+}
+
+impl Scene<'_> {
+    pub(super) fn me(&self) -> u32 {
+        self.on.rank()
+    }
+
+    pub(super) fn tag(&self, message: u32) -> i32 {
+        tags::of_message(self.site.first_tag, message)
+    }
+
+    /// Returns what this rank lends to another one: memory to read, and memory to write.
+    pub(super) fn lends(&self, to: u32) -> [Option<Block>; 2] {
+        match self.exchange {
+            Exchange::Reduce(reduction) => {
+                let used = !reduction.shares.of_rank(to).is_empty();
+                let whole = |place: Place| Some(Block::bytes(place, reduction.bytes()));
+                let written = used && reduction.gets_all(self.me());
+                [
+                    whole(reduction.operands.input(0)).filter(|_| used),
+                    whole(reduction.operands.output(0)).filter(|_| written),
+                ]
+            }
+            Exchange::Move(moves) => [Some(moves.sends[to as usize]), None],
+        }
+    }
+
+    /// Returns what this rank uses of the memory of another one.
+    pub(super) fn uses(&self, of: u32) -> Uses {
+        match self.exchange {
+            Exchange::Reduce(reduction) => {
+                let used = !reduction.shares.of_rank(self.me()).is_empty();
+                let bytes = |uses: bool| if uses { reduction.bytes() } else { 0 };
+                let alignment = self.plan.combine.map_or(1, |combine| combine.element.alignment());
+                Uses { input: bytes(used), output: bytes(used && reduction.gets_all(of)), alignment }
+            }
+            Exchange::Move(moves) => {
+                let input = self.plan.packed_len(&moves.receives[of as usize]);
+                Uses { input, output: 0, alignment: 1 }
+            }
+        }
+    }
+
+    /// Returns the blocks of messages that take the place of another rank's access: the input that it reads, and the result
+    /// that it writes.
+    pub(super) fn instead_of(&self, rank: u32) -> [Option<Block>; 2] {
+        match self.exchange {
+            Exchange::Reduce(Reduction { operands, shares, .. }) => {
+                let share = shares.of_rank(rank);
+                let block = |place: Place| Some(operands.block(place, share.end - share.start));
+                [block(operands.input(share.start)), block(operands.output(share.start))]
+            }
+            Exchange::Move(moves) => [Some(moves.sends[rank as usize]), None],
+        }
+    }
+
+    /// Returns the memory of a block if it is one run of device memory that may be mapped.
+    pub(super) fn device_range(&self, block: &Block) -> Option<DeviceRange> {
+        if self.site.settled {
+            return None;
+        }
+        let (address, len) = self.site.run(self.plan, block)?;
+        let (len, devices) = (usize::try_from(len).ok()?, &self.shared.pools.devices);
+        let location = devices.classify(address, len);
+        let usable = location.on_device() && len != 0 && devices.one_allocation(&location, address, len);
+        usable.then_some(DeviceRange { address, len, location })
+    }
+
+    /// Returns the address of a block if it is one run of memory of the device and context where this rank works.
+    pub(super) fn here(&self, block: &Block) -> Option<DeviceRange> {
+        let Working::Device(at) = &self.site.working else { return None };
+        let range = self.device_range(block)?;
+        (range.location.device == at.device && range.location.context == at.context).then_some(range)
+    }
+
+    /// Sends a block, or a message without data.
+    pub(super) fn send(
+        &self,
+        to: (u32, u32),
+        block: Option<Block>,
+        messages: &mut SmallVec<[Message; 2]>,
+    ) -> Result<(), Error> {
+        self.site.send(self.shared, self.on, to, self.buffer(block), messages)
+    }
+
+    pub(super) fn receive(
+        &self,
+        from: (u32, u32),
+        block: Option<Block>,
+        messages: &mut SmallVec<[Message; 2]>,
+    ) -> Result<(), Error> {
+        self.site.receive(self.shared, self.on, from, self.buffer(block), messages)
+    }
+
+    fn buffer(&self, block: Option<Block>) -> Buffer<'_> {
+        block.map_or(Buffer::EMPTY, |block| self.site.buffer(self.plan, &block))
+    }
+}
+
+impl Moves {
+    /// Returns what this rank copies from its own memory, unless nothing.
+    pub(super) fn own_copy(&self, plan: &Plan) -> Option<(Block, Block)> {
+        self.own.filter(|(_, to)| plan.packed_len(to) != 0)
+    }
+}

@@ -1,0 +1,121 @@
+//! What a rank does with the memory of all ranks.
+
+use cableway_common_cuda::{Completion, Direction, Order, Reduction as KernelReduction, ReductionRun};
+use smallvec::SmallVec;
+
+use super::peer::Peer;
+use super::scene::Scene;
+use super::wire::OWN;
+use crate::error::Error;
+use crate::placing::Working;
+use crate::plan::Combine;
+use crate::plan::exchange::{Moves, Reduction};
+use crate::reduce;
+use crate::run::site::Message;
+
+/// Work of a device.
+pub(super) enum Running {
+    Nothing,
+    Reduction(ReductionRun),
+    Copies(Completion),
+}
+
+impl Running {
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Running::Nothing)
+    }
+
+    pub(super) fn poll(&mut self) -> Result<bool, Error> {
+        Ok(match self {
+            Running::Nothing => true,
+            Running::Reduction(run) => run.poll()?,
+            Running::Copies(completion) => completion.poll()?,
+        })
+    }
+}
+
+/// Begins to reduce this rank's share. Returns `None` if it must be tried again.
+pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer]) -> Result<Option<Running>, Error> {
+    let Scene { shared, site, plan, .. } = scene;
+    let me = scene.me();
+    let share = reduction.shares.of_rank(me);
+    let (count, Some(Combine { operation, element })) = (share.end - share.start, plan.combine) else {
+        return Ok(Some(Running::Nothing));
+    };
+    if count == 0 {
+        return Ok(Some(Running::Nothing));
+    }
+    let from = reduction.operands.bytes(share.start) as usize;
+    let mut sources: SmallVec<[*const u8; 4]> = smallvec::smallvec![std::ptr::null(); peers.len() + 1];
+    sources[me as usize] = site.address(reduction.operands.input(share.start)).cast_const();
+    let output = site.address(reduction.operands.output(reduction.own_output(&share)));
+    let mut destinations: SmallVec<[*mut u8; 4]> = smallvec::smallvec![output];
+    for peer in peers.iter() {
+        sources[peer.rank as usize] = peer.source(from);
+        destinations.extend(peer.destination(from));
+    }
+    let combine = Combine { operation, element };
+    let Working::Device(at) = &site.working else {
+        // SAFETY: all sources and the destination hold the elements, in host memory that no message accesses now.
+        unsafe { reduce::on_host(combine, output, &sources, count as usize) };
+        return Ok(Some(Running::Nothing));
+    };
+    let devices = &shared.pools.devices;
+    let work = KernelReduction { operation, element, count, destinations: &destinations, sources: &sources };
+    // SAFETY: this rank's operands stay until the exchange is over, and peers keep theirs until they get the last answer.
+    // Nobody else accesses these elements of the outputs.
+    match unsafe { devices.reduce(at, Order::AfterDefaultStream, &work) }? {
+        Some(run) => Ok(Some(Running::Reduction(run))),
+        // Too many kernels are under way.
+        None if devices.can_reduce(at, operation, element) => Ok(None),
+        None => {
+            // SAFETY: as above.
+            unsafe { reduce::through_host(devices, combine, output, &sources, count as usize) }?;
+            for peer in peers {
+                peer.send_result_instead(scene)?;
+            }
+            Ok(Some(Running::Nothing))
+        }
+    }
+}
+
+/// Begins to copy this rank's blocks from the memory that is mapped, and its own block.
+pub(super) fn copy(
+    scene: &Scene<'_>,
+    moves: &Moves,
+    peers: &[Peer],
+    own: &mut SmallVec<[Message; 2]>,
+) -> Result<Option<Running>, Error> {
+    let devices = &scene.shared.pools.devices;
+    let mut copies: SmallVec<[(*mut u8, *const u8, usize); 8]> = SmallVec::new();
+    let mut order = Order::None;
+    for peer in peers {
+        if let Some((to, from)) = peer.copies() {
+            order = order.max(devices.order(&to.location));
+            copies.push((to.address, from, to.len));
+        }
+    }
+    if let Some((from, to)) = moves.own_copy(scene.plan) {
+        match (scene.here(&from), scene.here(&to)) {
+            (Some(from), Some(to)) if from.len == to.len => {
+                order = order.max(devices.order(&from.location)).max(devices.order(&to.location));
+                copies.push((to.address, from.address, to.len));
+            }
+            _ => {
+                // A message to this process copies between any two kinds of memory and types.
+                scene.receive((scene.me(), OWN), Some(to), own)?;
+                scene.send((scene.me(), OWN), Some(from), own)?;
+            }
+        }
+    }
+    let (Working::Device(at), false) = (&scene.site.working, copies.is_empty()) else {
+        return Ok(Some(Running::Nothing));
+    };
+    let mut batch = devices.batch(at, Direction::DeviceToDevice, order)?;
+    for (to, from, len) in copies {
+        // SAFETY: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last answer.
+        // Blocks of an operation do not overlap.
+        unsafe { batch.copy(to, from, len) };
+    }
+    Ok(Some(Running::Copies(batch.finish()?)))
+}
