@@ -8,9 +8,9 @@ use crate::choice::{self, Algorithm, Choice, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::function::{FunctionOperands, Reduced};
 use crate::placing::{Placing, Working};
-use crate::plan::direct::Shares;
-use crate::plan::reduction::Operands;
-use crate::plan::{Block, Combine, Me, Place, Plan, StepId, alltoall, gather, neighbors, scan, tree};
+use crate::plan::operands::Operands;
+use crate::plan::shares::Shares;
+use crate::plan::{Block, Combine, Me, Place, Plan, StepId, alltoall, gather, neighbors, reduction, scan, tree};
 
 /// What the plans of a communicator's calls have in common.
 pub(crate) struct Basis<'b> {
@@ -330,7 +330,7 @@ impl<'a> Builder<'a> {
         let input_here = if usable(input) { Some(Place::User(input)) } else { None };
         let output_place = output_here.map_or_else(|| plan.scratch(bytes), Place::User);
         let input_place = input_here.unwrap_or_else(|| plan.scratch(bytes));
-        let operands = Operands::new(plan, call.element, input_place, output_place);
+        let operands = reduction::operands(plan, call.element, input_place, output_place);
         let ready = if input_here.is_none() {
             let from = operands.block(Place::User(input), call.count);
             vec![plan.copy(from, operands.block(input_place, call.count), &[])]

@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::function::{FunctionElement, FunctionOperands, Reduced};
-use crate::plan::direct::{Results, Shares};
 use crate::plan::pieces::{Elements, Ends, Pieces};
+use crate::plan::shares::{Results, Shares};
 use crate::plan::{Kind, Me, Place, Plan};
 
 /// Adds the steps, in pieces of at most `segment` bytes. They work in host memory, whatever the operands are in. The root

@@ -9,7 +9,7 @@ use crate::choice::{Choice, Operation, Predicted, Rules, Setup};
 use crate::plan::Nodes;
 
 /// The operations that several algorithms perform.
-pub const EXPLAINED: [&str; 4] = ["allreduce", "reduce", "broadcast", "allgather"];
+pub const EXPLAINED: [&str; 5] = ["allreduce", "reduce", "broadcast", "allgather", "reduce_scatter"];
 
 /// A collective operation to explain.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub struct Question<'q> {
     pub ranks: u32,
     /// The number of nodes, which the ranks fill evenly.
     pub nodes: u32,
-    /// The bytes of data. Of an allgather, those of all blocks together.
+    /// The bytes of data. Of an allgather or a reduce-scatter, those of all blocks together.
     pub bytes: u64,
     /// The data is in device memory.
     pub on_devices: bool,

@@ -1,9 +1,10 @@
 //! The operations that several algorithms perform, and these algorithms.
 
-use crate::plan::direct::{Results, Shares, direct};
-use crate::plan::exchange::{self, Exchange, Moves, Reduction, exchange};
+use crate::plan::direct::direct;
+use crate::plan::exchange::{self, Exchange, Moves, Reduction};
 use crate::plan::hierarchy::{self, Between};
-use crate::plan::reduction::Operands;
+use crate::plan::operands::Operands;
+use crate::plan::shares::{Results, Shares};
 use crate::plan::{Block, Me, Nodes, Place, Plan, StepId, alltoall, broadcast, doubling, halving, ring, tree};
 
 /// An operation that several algorithms perform.
@@ -185,7 +186,7 @@ fn by_peer_access(
     ready: &[StepId],
 ) -> Vec<StepId> {
     let reduction = Reduction { operands: *operands, shares, results };
-    vec![exchange(plan, Exchange::Reduce(reduction), ready)]
+    vec![plan.exchange(Exchange::Reduce(reduction), ready)]
 }
 
 /// Adds a reduce-scatter by shares. Returns the steps after which the output is complete.
@@ -249,5 +250,5 @@ pub(crate) fn alltoall_by_peer_access(
     own: Option<(Block, Block)>,
     ready: &[StepId],
 ) -> Vec<StepId> {
-    vec![exchange(plan, Exchange::Move(Moves { sends, receives, own }), ready)]
+    vec![plan.exchange(Exchange::Move(Moves { sends, receives, own }), ready)]
 }

@@ -2,8 +2,8 @@
 
 use super::algorithm::{self, Algorithm, Operation, Setting};
 use crate::costs::{Picoseconds, Prices, predict};
-use crate::plan::direct::Shares;
-use crate::plan::reduction::Operands;
+use crate::plan::operands::Operands;
+use crate::plan::shares::Shares;
 use crate::plan::{Block, Kind, Me, Nodes, Place, Plan};
 
 /// The most ranks whose plans are all simulated. For more, the time is extrapolated from those of fewer ranks.

@@ -3,7 +3,7 @@
 //! Every link carries about as many bytes as the data has, however many ranks there are. The shares are bytes of the
 //! packed data, because the ranks' types may differ.
 
-use super::direct::segments;
+use super::shares::segments;
 use super::{Block, Me, Place, Plan, StepId, Window};
 
 /// The segments that a rank sends to one other rank at the same time.

@@ -14,62 +14,14 @@
 
 use std::ops::Range;
 
-use super::reduction::Operands;
+use super::operands::Operands;
+use super::shares::{Results, Shares, segments};
 use super::{Block, Me, Place, Plan, StepId, Window};
 
 /// The segments of one sender that a rank receives and reduces at the same time.
 const DEPTH: usize = 4;
 /// The segments that a rank sends to one other rank at the same time.
 const SENDS: usize = 8;
-
-/// Who gets the results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Results {
-    /// Each rank keeps that of its share, at the beginning of its output.
-    Scattered,
-    /// Every rank gets all.
-    Everywhere,
-    /// The root gets all.
-    AtRoot(u32),
-}
-
-/// The shares of the data, in elements. `shares[r]` is rank `r`'s.
-#[derive(Debug)]
-pub(crate) struct Shares(Vec<Range<u64>>);
-
-impl Shares {
-    /// Divides the elements evenly.
-    pub(crate) fn even(count: u64, ranks: u32) -> Shares {
-        let bound = |rank: u32| (u128::from(count) * u128::from(rank) / u128::from(ranks)) as u64;
-        Shares((0..ranks).map(|rank| bound(rank)..bound(rank + 1)).collect())
-    }
-
-    /// Shares of these lengths, one after the other.
-    pub(crate) fn of(counts: impl IntoIterator<Item = u64>) -> Shares {
-        let mut from = 0;
-        let next = |count| {
-            let share = from..from + count;
-            from += count;
-            share
-        };
-        Shares(counts.into_iter().map(next).collect())
-    }
-
-    /// Returns the length of all shares.
-    pub(crate) fn len(&self) -> u64 {
-        self.0.last().map_or(0, |last| last.end)
-    }
-
-    pub(crate) fn of_rank(&self, rank: u32) -> Range<u64> {
-        self.0[rank as usize].clone()
-    }
-}
-
-/// Cuts a range into segments of at most `most` elements.
-pub(crate) fn segments(range: Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> {
-    let Range { start, end } = range;
-    (start..end).step_by(most.max(1) as usize).map(move |from| from..end.min(from + most.max(1)))
-}
 
 /// Adds the exchange to a plan. `segment` is the largest segment in elements. `ready` is the step after which the input
 /// can be read. Returns the steps after which the output is complete.

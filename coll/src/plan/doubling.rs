@@ -5,7 +5,7 @@
 //!
 //! Ranks beyond the largest power of two first hand their input to a neighbour, and get the result from it at the end.
 
-use super::reduction::Operands;
+use super::operands::Operands;
 use super::{Me, Place, Plan, StepId};
 
 /// The number of the message that hands over the input of a rank that takes no part, and of the one with the result.

@@ -17,9 +17,9 @@
 
 use std::ops::Range;
 
-use super::direct::{Results, Shares};
-use super::reduction::Operands;
-use super::{Block, Plan, StepId, Work};
+use super::block::Block;
+use super::operands::Operands;
+use super::shares::{Results, Shares};
 
 /// The most ranks: kernels have so many sources and destinations.
 pub(crate) const MOST_RANKS: u32 = 16;
@@ -87,9 +87,4 @@ impl Exchange {
             }
         }
     }
-}
-
-/// Adds the exchange to a plan. Returns the step after which the output is complete and nobody uses the input.
-pub(crate) fn exchange(plan: &mut Plan, exchange: Exchange, ready: &[StepId]) -> StepId {
-    plan.push(Work::Exchange(Box::new(exchange)), ready)
 }

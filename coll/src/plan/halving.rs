@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::doubling::{Entered, Folded, ROUNDS, enter, leave};
-use super::reduction::Operands;
+use super::operands::Operands;
 use super::{Me, Plan, StepId};
 
 /// Adds an allreduce. Returns the steps after which the output is complete. There are at least two ranks.

@@ -8,6 +8,7 @@
 //! may pass each other.
 
 pub(crate) mod alltoall;
+mod block;
 pub(crate) mod broadcast;
 pub(crate) mod direct;
 pub(crate) mod doubling;
@@ -18,10 +19,12 @@ pub(crate) mod hierarchy;
 mod lanes;
 pub(crate) mod neighbors;
 mod nodes;
+pub(crate) mod operands;
 pub(crate) mod pieces;
 pub(crate) mod reduction;
 pub(crate) mod ring;
 pub(crate) mod scan;
+pub(crate) mod shares;
 #[cfg(test)]
 mod simulated;
 pub(crate) mod tree;
@@ -34,6 +37,7 @@ use smallvec::SmallVec;
 use crate::call::Memory;
 use crate::function::Function;
 
+pub(crate) use block::{Block, Kind, Place};
 pub(crate) use nodes::Nodes;
 pub(crate) use window::Window;
 
@@ -53,55 +57,6 @@ impl Me {
 
 /// The number of a step within its plan.
 pub(crate) type StepId = u32;
-
-/// An address: in the program's memory, or an offset in the plan's scratch memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Place {
-    User(usize),
-    Scratch(u64),
-}
-
-impl Place {
-    /// Returns the place this many bytes further on.
-    pub(crate) fn plus(self, bytes: u64) -> Place {
-        match self {
-            Place::User(address) => Place::User(address.wrapping_add(bytes as usize)),
-            Place::Scratch(offset) => Place::Scratch(offset + bytes),
-        }
-    }
-
-    /// Returns the place this many bytes further on or back. It may lie outside the memory, if what is accessed there does
-    /// not.
-    pub(crate) fn offset(self, bytes: i64) -> Place {
-        match self {
-            Place::User(address) => Place::User(address.wrapping_add_signed(bytes as isize)),
-            Place::Scratch(offset) => Place::Scratch(offset.wrapping_add_signed(bytes)),
-        }
-    }
-}
-
-/// Memory of a message: `count` elements of one of the plan's types.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
-    pub(crate) place: Place,
-    pub(crate) count: u64,
-    pub(crate) kind: Kind,
-}
-
-/// The type of a block's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Bytes,
-    /// An index of [`Plan::types`].
-    Typed(usize),
-}
-
-impl Block {
-    /// Describes contiguous bytes.
-    pub(crate) fn bytes(place: Place, count: u64) -> Block {
-        Block { place, count, kind: Kind::Bytes }
-    }
-}
 
 /// What a step does.
 #[derive(Debug)]
@@ -211,6 +166,11 @@ impl Plan {
     /// Adds a combination of elements in slots of host memory, in their order.
     pub(crate) fn fold(&mut self, slots: impl IntoIterator<Item = Place>, elements: u64, after: &[StepId]) -> StepId {
         self.push(Work::Fold { slots: slots.into_iter().collect(), elements }, after)
+    }
+
+    /// Adds an exchange. Returns the step after which the output is complete and nobody uses the input.
+    pub(crate) fn exchange(&mut self, exchange: exchange::Exchange, after: &[StepId]) -> StepId {
+        self.push(Work::Exchange(Box::new(exchange)), after)
     }
 
     /// Takes scratch memory.

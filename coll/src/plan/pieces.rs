@@ -16,8 +16,8 @@
 
 use std::ops::Range;
 
-use super::direct::{Results, Shares, segments};
 use super::lanes::Lanes;
+use super::shares::{Results, Shares, segments};
 use super::{Block, Kind, Me, Place, Plan, StepId, Window};
 
 /// The pieces of another rank's share that are on their way to it at the same time.

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::direct::segments;
-use super::reduction::Operands;
+use super::operands::Operands;
+use super::shares::segments;
 use super::{Block, Me, Plan, StepId};
 
 /// Adds an allreduce in segments of at most `segment` elements. Returns the steps after which the output is complete.

@@ -1,6 +1,6 @@
 //! Prefix reductions by recursive doubling: after each round a rank has reduced twice as many of the ranks before it.
 
-use super::reduction::Operands;
+use super::operands::Operands;
 use super::{Me, Plan, StepId};
 
 /// Adds an inclusive scan. The output's last steps are returned. A rank reduces in the order of the ranks.

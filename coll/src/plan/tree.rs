@@ -1,6 +1,6 @@
 //! Binomial trees: broadcasts and reductions of small data in a logarithmic number of rounds.
 
-use super::reduction::Operands;
+use super::operands::Operands;
 use super::{Block, Me, Plan, StepId};
 
 /// The ranks counted from the root.

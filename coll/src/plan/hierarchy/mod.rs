@@ -22,7 +22,7 @@ use std::ops::Range;
 pub(crate) use moves::{allgather, broadcast};
 pub(crate) use reductions::{allreduce, reduce};
 
-use super::direct::{Shares, segments};
+use super::shares::{Shares, segments};
 use super::{Me, Nodes};
 
 /// The algorithm between the nodes.

@@ -1,7 +1,7 @@
 //! Broadcasts and allgathers over nodes.
 
-use super::super::direct::Shares;
 use super::super::lanes::Lanes;
+use super::super::shares::Shares;
 use super::super::{Block, Me, Nodes, Place as Address, Plan, StepId, Window, broadcast as flat, tree};
 use super::{Between, Place};
 

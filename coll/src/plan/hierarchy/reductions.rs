@@ -1,8 +1,9 @@
 //! Reductions over nodes.
 
-use super::super::direct::{Results, Shares, direct};
+use super::super::direct::direct;
 use super::super::lanes::Lanes;
-use super::super::reduction::Operands;
+use super::super::operands::Operands;
+use super::super::shares::{Results, Shares};
 use super::super::{Me, Nodes, Plan, StepId, doubling, halving, ring, tree};
 use super::{Between, Place};
 

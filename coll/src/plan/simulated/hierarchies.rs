@@ -103,14 +103,14 @@ fn allgathers_over_nodes_bring_all_blocks_to_all_ranks() {
 /// Each byte of an allreduce crosses between two nodes once in each direction, however many ranks they have.
 #[test]
 fn nodes_exchange_every_byte_once() {
-    use super::super::{Plan, Work, reduction::Operands};
+    use super::super::{Plan, Work, reduction};
     use cableway_common_cuda::Element;
 
     let nodes = Nodes::even(8, 2);
     let mut crossed = 0;
     for rank in 0..8 {
         let mut plan = Plan::default();
-        let operands = Operands::new(&mut plan, Element::U8, Place::User(0), Place::User(4096));
+        let operands = reduction::operands(&mut plan, Element::U8, Place::User(0), Place::User(4096));
         let me = Me { rank, size: 8 };
         hierarchy::allreduce(&mut plan, (me, &nodes), (&operands, 4096), (Between::Direct, 1 << 20), &[]);
         for step in &plan.steps {

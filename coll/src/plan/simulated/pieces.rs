@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use cableway_datatype::{Datatype, Layout, Predefined};
 
-use super::super::direct::{Results, Shares};
 use super::super::pieces::{Elements, Ends, Pieces};
+use super::super::shares::{Results, Shares};
 use super::super::{Kind, Me, Place, Plan};
 use super::{Random, Rank, run};
 use crate::function::Function;

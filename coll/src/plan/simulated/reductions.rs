@@ -2,9 +2,10 @@
 
 use cableway_common_cuda::{Element, ReduceOperation};
 
-use super::super::direct::{Results, Shares, direct};
-use super::super::reduction::Operands;
-use super::super::{Combine, Me, Place, Plan, doubling, halving, ring, scan, tree};
+use super::super::direct::direct;
+use super::super::operands::Operands;
+use super::super::shares::{Results, Shares};
+use super::super::{Combine, Me, Place, Plan, doubling, halving, reduction, ring, scan, tree};
 use super::{Random, Rank, each, run};
 
 /// The operands of each rank: floats whose sum depends on the order.
@@ -42,7 +43,7 @@ pub(super) fn reduce(
             combine: Some(Combine { operation: ReduceOperation::Sum, element: Element::F32 }),
             ..Plan::default()
         };
-        let operands_ = Operands::new(&mut plan, Element::F32, Place::User(0), Place::User(output));
+        let operands_ = reduction::operands(&mut plan, Element::F32, Place::User(0), Place::User(output));
         build(&mut plan, Me { rank, size }, &operands_);
         let mut user = as_bytes(&operands(rank, count));
         user.resize(output + bytes as usize, 0x77);
