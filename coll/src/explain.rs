@@ -70,7 +70,11 @@ mod tests {
     use super::*;
 
     fn ask(operation: &str, ranks: u32, nodes: u32) -> Option<Vec<Prediction>> {
-        let question = Question { operation, ranks, nodes, bytes: 1 << 20, on_devices: false };
+        ask_on(false, operation, ranks, nodes)
+    }
+
+    fn ask_on(on_devices: bool, operation: &str, ranks: u32, nodes: u32) -> Option<Vec<Prediction>> {
+        let question = Question { operation, ranks, nodes, bytes: 1 << 20, on_devices };
         explain(&Parameters::default(), NodeCard::default(), question)
     }
 
@@ -78,10 +82,16 @@ mod tests {
     fn one_algorithm_is_chosen_and_none_is_faster() {
         for operation in EXPLAINED {
             for (ranks, nodes) in [(2, 1), (8, 2), (7, 3), (5, 5)] {
-                let rows = ask(operation, ranks, nodes).unwrap();
-                let chosen: Vec<&Prediction> = rows.iter().filter(|row| row.chosen).collect();
-                assert_eq!(chosen.len(), 1);
-                assert!(rows.len() > 1 && rows.iter().all(|row| row.time >= chosen[0].time));
+                for on_devices in [false, true] {
+                    let rows = ask_on(on_devices, operation, ranks, nodes).unwrap();
+                    let chosen: Vec<&Prediction> = rows.iter().filter(|row| row.chosen).collect();
+                    assert_eq!(chosen.len(), 1);
+                    assert!(rows.iter().all(|row| row.time >= chosen[0].time));
+                    // Shares of a reduce-scatter go directly to their ranks, unless these access each other's memory.
+                    assert!(rows.len() > 1 || operation == "reduce_scatter");
+                    let peer_access = rows.iter().any(|row| row.algorithm == "peer_access");
+                    assert_eq!(peer_access, on_devices && nodes == 1 && operation != "broadcast");
+                }
             }
         }
     }

@@ -97,8 +97,8 @@ fn what_no_kernel_can_do_is_left_to_the_host() {
     let odd = [first.cast_const(), second.wrapping_add(2).cast_const()];
     assert!(reduce(&sum_of_two(&[first], &odd, 10)).unwrap().is_none(), "an element is not aligned");
     let both = [first.cast_const(), second.cast_const()];
-    let floats =
-        Reduction { element: Element::F32, operation: ReduceOperation::BitOr, ..sum_of_two(&[first], &both, 10) };
+    let to = [first];
+    let floats = Reduction { element: Element::F32, operation: ReduceOperation::BitOr, ..sum_of_two(&to, &both, 10) };
     assert!(reduce(&floats).unwrap().is_none(), "the operation does not apply");
     assert!(reduce(&sum_of_two(&[first], &both[..1], 10)).is_err(), "one source");
     assert!(reduce(&sum_of_two(&[first], &[first.cast_const(); 17], 10)).is_err(), "too many sources");
@@ -159,7 +159,8 @@ fn a_failed_launch_is_an_error_and_the_last_one() {
         let (at, first) = (buffer.location(), buffer.as_device_ptr());
         std::mem::forget(buffer);
         let sources = [first.cast_const(), first.wrapping_add(4 << 20).cast_const()];
-        let reduction = sum_of_two(&[first], &sources, 1 << 20);
+        let to = [first];
+        let reduction = sum_of_two(&to, &sources, 1 << 20);
         // SAFETY: parts of a buffer that is never freed.
         let reduce = || unsafe { devices.reduce(&at, Order::None, &reduction) };
         // Which blocks are late is left to chance; without any, nobody asks the driver.

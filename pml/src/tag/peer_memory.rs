@@ -62,6 +62,11 @@ pub struct DeviceRange {
     pub location: Location,
 }
 
+// SAFETY: an address without permission to use it.
+unsafe impl Send for DeviceRange {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceRange {}
+
 /// What came of an attempt to expose memory.
 #[derive(Debug)]
 pub enum Exposure {

@@ -6,6 +6,7 @@ mod mistakes;
 mod model;
 mod nodes;
 mod overlap;
+mod peer_access;
 mod random;
 mod rooms;
 mod storm;
@@ -31,6 +32,16 @@ pub(crate) const TESTS: &[Test] = &[
             with_every_driver(role, &mapped);
         }
         with_every_driver("collectives_at_random", &["coll_algorithm=peer_access", "device_protocols=copy"]);
+    }),
+    ("collectives::peer_access_moves_no_data_by_messages", || {
+        let driver = Driver::find().folder.to_string_lossy().into_owned();
+        let sets = ["--set", "coll_algorithm=peer_access", "--set", "btl=sm,self"].map(str::to_owned).to_vec();
+        for ranks in [2, 4] {
+            let all = [sets.clone(), vec![crate::support::libdir_option().to_owned(), driver.clone()]].concat();
+            let mut job = role_job(ranks, &options(&all), "collectives_peer_access");
+            let finished = finish(job.env("SIM_CUDA_DEVICES", "4")).assert_success();
+            finished.stdout.lines().filter(|line| line.starts_with("SKIPPED")).for_each(|line| println!("{line}"));
+        }
     }),
     ("collectives::algorithms_over_nodes_give_the_results_of_a_model", nodes::jobs),
     ("collectives::explained_choices_are_those_that_are_made", nodes::choices),
@@ -60,6 +71,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_storm", storm::storm),
     ("collectives_types", types::types),
     ("collectives_mistakes", mistakes::mistakes),
+    ("collectives_peer_access", peer_access::moves_nothing_by_messages),
     ("collectives_dies", || ends::dies(false)),
     ("collectives_dies_within", || ends::dies(true)),
     ("collectives_dying", dying::role),
