@@ -154,7 +154,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["plan"],
             &["costs"],
             &["choice"],
-            &["placing.rs", "by_function.rs", "build.rs", "explain.rs"],
+            &["placing.rs", "staged.rs", "by_function.rs", "build.rs", "explain.rs"],
             &["reduce"],
             &["run"],
             &["agreement"],

@@ -8,9 +8,9 @@ use crate::choice::{self, Algorithm, Choice, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::function::{FunctionOperands, Reduced};
 use crate::placing::{Placing, Working};
-use crate::plan::operands::Operands;
 use crate::plan::shares::Shares;
 use crate::plan::{Block, Combine, Me, Place, Plan, StepId, alltoall, gather, neighbors, reduction, scan, tree};
+use crate::staged::Staged;
 
 /// What the plans of a communicator's calls have in common.
 pub(crate) struct Basis<'b> {
@@ -369,33 +369,5 @@ impl<'a> Builder<'a> {
     fn blocks(&mut self, list: &[Memory<'_>], holds: &'static str) -> Result<SmallVec<[Block; 8]>, Error> {
         self.check_length(list.len(), holds)?;
         Ok(list.iter().map(|memory| self.plan.block(memory)).collect())
-    }
-}
-
-/// Operands where the reduction works.
-struct Staged {
-    operands: Operands,
-    /// The steps after which the input is there.
-    ready: Steps,
-    /// Where the program wants the output, if the reduction works elsewhere.
-    result: Option<Place>,
-}
-
-impl Staged {
-    /// Copies the input of a single rank to the output.
-    fn copy_through(&self, plan: &mut Plan, count: u64, ready: &[StepId]) -> Steps {
-        if self.operands.in_place() {
-            return ready.to_vec();
-        }
-        let block = |place| self.operands.block(place, count);
-        vec![plan.copy(block(self.operands.input(0)), block(self.operands.output(0)), ready)]
-    }
-
-    /// Copies the output to where the program wants it.
-    fn finish(&self, plan: &mut Plan, count: u64, ends: &[StepId]) {
-        if let Some(result) = self.result {
-            let from = self.operands.block(self.operands.output(0), count);
-            plan.copy(from, self.operands.block(result, count), ends);
-        }
     }
 }

@@ -30,6 +30,7 @@ mod placing;
 mod plan;
 mod reduce;
 mod run;
+mod staged;
 
 pub use agreement::{Agreement, Groups, Notice, Performer, Route};
 pub use cableway_common_cuda::{Element, ReduceOperation};
