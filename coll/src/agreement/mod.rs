@@ -236,6 +236,11 @@ impl Agreement {
         }
     }
 
+    /// Checks whether two members are known to have the same device.
+    pub fn members_share_a_device(&self) -> bool {
+        self.shared
+    }
+
     fn decide(&mut self, agreed: bool, shared: bool) {
         if let State::Pending { switch } = self.state {
             self.shared = shared;

@@ -48,12 +48,19 @@ pub(crate) struct Setup {
     pub(crate) nodes: Nodes,
     /// The data is expected to be in device memory.
     pub(crate) on_devices: bool,
+    /// Ranks share a device, so that they do not access each other's memory.
+    pub(crate) one_device: bool,
 }
 
 impl Setup {
     pub(crate) fn new(cards: Vec<NodeCard>, on_devices: bool) -> Setup {
         let nodes = Nodes::of(cards.iter().map(|card| card.node));
-        Setup { cards, nodes, on_devices }
+        Setup { cards, nodes, on_devices, one_device: false }
+    }
+
+    /// Describes ranks of which some share a device, or not.
+    pub(crate) fn on_one_device(self, one_device: bool) -> Setup {
+        Setup { one_device, ..self }
     }
 }
 
@@ -145,7 +152,8 @@ impl Choice {
 
     /// Checks whether ranks are expected to access each other's memory.
     fn expects_peer_access(&self, rules: &Rules) -> bool {
-        self.setup.on_devices && !rules.copy_only && self.setup.nodes.count() == 1
+        let Setup { on_devices, one_device, .. } = self.setup;
+        on_devices && !one_device && !rules.copy_only && self.setup.nodes.count() == 1
     }
 
     /// Checks whether the ranks exchange blocks by peer access in an alltoall. The sizes of its blocks may differ among

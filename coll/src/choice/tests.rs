@@ -139,3 +139,38 @@ fn parameters_name_algorithms() {
     let two_nodes = Choice::new(Setup::new((0..4).map(|rank| card(rank % 2)).collect(), false), &parameters);
     assert!(matches!(choose(&two_nodes, &parameters, Operation::Allreduce), Algorithm::Hierarchical(_)));
 }
+
+#[test]
+fn ranks_of_one_node_with_devices_of_their_own_access_each_others_memory() {
+    let has = |setup: Setup, parameters: &Parameters| {
+        let (choice, rules) = (Choice::new(setup, parameters), Rules::new(parameters));
+        let offered = Operation::ALL
+            .map(|one| choice.predict(&rules, one, 1 << 20).iter().any(|one| one.algorithm == Algorithm::PeerAccess));
+        assert!(!offered[Operation::Broadcast as usize]);
+        let reduces = offered[Operation::Allreduce as usize];
+        let others = [Operation::Reduce, Operation::Allgather, Operation::ReduceScatter];
+        assert!(others.iter().all(|one| offered[*one as usize] == reduces));
+        assert_eq!(choice.alltoall_by_peer_access(&rules), reduces);
+        reduces
+    };
+    let parameters = Parameters::default();
+    let on_devices = |ranks: usize| Setup::new(vec![card(1); ranks], true);
+    assert!(has(on_devices(2), &parameters) && has(on_devices(16), &parameters));
+    assert!(!has(on_devices(17), &parameters), "a kernel has 16 sources");
+    assert!(!has(on_devices(2).on_one_device(true), &parameters));
+    assert!(!has(Setup::new(vec![card(1); 2], false), &parameters), "the data is in host memory");
+    assert!(!has(Setup::new(vec![card(1), card(2)], true), &parameters), "two nodes");
+    let mut copies = Parameters::default();
+    copies.device_protocols = DeviceProtocols::Copy;
+    assert!(!has(on_devices(2), &copies));
+}
+
+#[test]
+fn little_data_on_devices_is_reduced_there() {
+    let rules = Rules::new(&Parameters::default());
+    let choice = Choice::new(Setup::new(vec![card(1); 2], true), &Parameters::default());
+    for bytes in [8, 1 << 10, 1 << 16, 1 << 20] {
+        let chosen = choice.choose(&rules, Operation::Allreduce, bytes, |_| ());
+        assert_eq!(chosen, Algorithm::PeerAccess, "{bytes} bytes");
+    }
+}

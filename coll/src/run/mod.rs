@@ -9,7 +9,7 @@ mod site;
 mod steps;
 mod tags;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cableway_pml::Communicator;
@@ -34,6 +34,8 @@ pub struct Group {
     between_groups: bool,
     /// The data is expected to be in device memory.
     on_devices: bool,
+    /// Ranks share a device.
+    one_device: AtomicBool,
     /// Set by the first operation, because not all processes have published their cards before.
     choice: OnceLock<Arc<Choice>>,
     /// Operations are in the order of streams that may wait for them.
@@ -50,6 +52,7 @@ impl Group {
             communicator,
             between_groups: false,
             on_devices: false,
+            one_device: AtomicBool::new(false),
             in_streams: false,
             choice: OnceLock::new(),
             next: AtomicU32::new(0),
@@ -60,6 +63,11 @@ impl Group {
     /// pass memory of either kind.
     pub fn on_devices(self) -> Self {
         Group { on_devices: true, ..self }
+    }
+
+    /// Says that ranks share a device. All members say so before the first operation, or none.
+    pub fn share_a_device(&self) {
+        self.one_device.store(true, Ordering::Relaxed);
     }
 
     /// Creates the operations of an intercommunicator. Only [`Call::Neighbors`] is defined: the members of the other group
@@ -135,7 +143,8 @@ impl Group {
         // Operations between groups have one algorithm each, and so have those of one rank.
         let processes = self.communicator.group();
         let processes = if self.between_groups || processes.len() == 1 { &[] } else { processes };
-        let choice = self.collectives.choice(processes, self.on_devices)?;
+        let one_device = self.one_device.load(Ordering::Relaxed);
+        let choice = self.collectives.choice(processes, self.on_devices, one_device)?;
         Ok(self.choice.get_or_init(|| choice))
     }
 

@@ -60,9 +60,9 @@ impl Collectives {
     ///
     /// # Errors
     /// The modex cannot be reached.
-    pub(super) fn choice(&self, processes: &[Rank], on_devices: bool) -> Result<Arc<Choice>, Error> {
+    pub(super) fn choice(&self, processes: &[Rank], on_devices: bool, one_device: bool) -> Result<Arc<Choice>, Error> {
         let cards: Result<Vec<NodeCard>, Error> = processes.iter().map(|&process| self.card(process)).collect();
-        let setup = Setup::new(cards?, on_devices);
+        let setup = Setup::new(cards?, on_devices).on_one_device(one_device);
         let mut choices = self.choices.lock();
         if let Some(known) = choices.iter().find(|choice| *choice.setup() == setup) {
             return Ok(known.clone());

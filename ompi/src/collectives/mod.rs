@@ -124,6 +124,9 @@ unsafe extern "C" fn cableway_collectives_begin(members: *const Members, counted
         let members = unsafe { &*members };
         let mut agreement = members.agreement.lock();
         let performer = if counted { agreement.begin(bytes) } else { agreement.performer(bytes) };
+        if performer == Performer::Collectives && agreement.members_share_a_device() {
+            members.group.share_a_device();
+        }
         // A member that died decides nothing. The call below fails.
         let decided =
             performer != Performer::Undecided || state::engine().is_some_and(|engine| all_live(engine, members));
