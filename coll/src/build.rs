@@ -25,7 +25,9 @@ pub(crate) struct Basis<'b> {
 pub(crate) fn build(call: &Call<'_>, basis: &Basis<'_>, placing: &Placing<'_>) -> Result<(Plan, Working), Error> {
     let mut builder = Builder { plan: Plan::default(), me: basis.me, basis, placing, working: Working::Host };
     builder.call(call)?;
-    Ok((builder.plan, builder.working))
+    let Builder { mut plan, working, .. } = builder;
+    plan.known = placing.known.borrow().clone();
+    Ok((plan, working))
 }
 
 struct Builder<'a> {
@@ -137,6 +139,7 @@ impl<'a> Builder<'a> {
 
     /// Returns where the first block in device memory is.
     fn beside_first(&self, blocks: &[Memory<'_>]) -> Working {
+        self.placing.locate_all(blocks);
         let mut kinds = blocks.iter().map(|memory| self.placing.beside(memory));
         kinds.find(|kind| matches!(kind, Working::Device(_))).unwrap_or(Working::Host)
     }
@@ -151,6 +154,7 @@ impl<'a> Builder<'a> {
                 let Basis { choice, rules, .. } = self.basis;
                 if self.me.size > 1 && choice.alltoall_by_peer_access(rules) {
                     self.working = self.beside_first(receive);
+                    self.placing.locate_all(send);
                     choice::alltoall_by_peer_access(
                         &mut self.plan,
                         (sends.to_vec(), receives.to_vec()),

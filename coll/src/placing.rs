@@ -3,9 +3,12 @@
 //! A rank decides this for itself. Messages carry data between any two kinds of memory, so the other ranks need not
 //! know.
 
+use std::cell::RefCell;
+
 use cableway_common_cuda::{Devices, Element, Location};
 
 use crate::call::{Memory, Operands};
+use crate::plan::Known;
 
 /// Where a rank works.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +35,43 @@ pub(crate) struct Placing<'a> {
     pub(crate) device_limit: u64,
     /// False if no device memory is left for scratch memory.
     pub(crate) on_devices: bool,
+    /// Memory of the call that was located.
+    pub(crate) known: RefCell<Known>,
 }
 
 impl Placing<'_> {
+    /// Locates memory. Returns also whether it is device memory of one allocation.
+    fn locate(&self, address: usize, len: usize) -> (Location, bool) {
+        if let Some(location) = self.known.borrow().find(address, len) {
+            return (location, true);
+        }
+        let pointer = std::ptr::with_exposed_provenance(address);
+        let location = self.devices.classify(pointer, len);
+        let whole = location.on_device() && self.devices.one_allocation(&location, pointer, len);
+        if whole {
+            self.known.borrow_mut().add(address, len, location);
+        }
+        (location, whole)
+    }
+
+    /// Locates the blocks of a call together, if they lie in one allocation.
+    pub(crate) fn locate_all(&self, blocks: &[Memory<'_>]) {
+        if !self.on_devices || !self.devices.expected() {
+            return;
+        }
+        let mut all: Option<(usize, usize)> = None;
+        for memory in blocks {
+            let Some((address, len)) = memory.run() else { return };
+            let Some(end) = usize::try_from(len).ok().and_then(|len| address.checked_add(len)) else { return };
+            if len != 0 {
+                all = Some(all.map_or((address, end), |(first, last)| (first.min(address), last.max(end))));
+            }
+        }
+        if let Some((first, last)) = all {
+            self.locate(first, last - first);
+        }
+    }
+
     /// Returns the kind of memory that a call's memory has.
     pub(crate) fn beside(&self, memory: &Memory<'_>) -> Working {
         if !self.on_devices || !self.devices.expected() {
@@ -42,7 +79,7 @@ impl Placing<'_> {
         }
         let location = match memory.layout {
             Some(layout) => layout.classify(memory.address, memory.count, self.devices),
-            None => self.devices.classify(memory.address, memory.count as usize),
+            None => self.locate(memory.address as usize, memory.count as usize).0,
         };
         if location.on_device() { Working::Device(location) } else { Working::Host }
     }
@@ -54,9 +91,7 @@ impl Placing<'_> {
         if !self.on_devices || !self.devices.expected() || bytes < least {
             return Working::Host;
         }
-        let location =
-            |address: usize| self.devices.classify(std::ptr::with_exposed_provenance(address), bytes as usize);
-        let on_device = |address: usize| Some(location(address)).filter(Location::on_device);
+        let on_device = |address: usize| Some(self.locate(address, bytes as usize).0).filter(Location::on_device);
         match output.and_then(on_device).or_else(|| on_device(input)) {
             Some(at) if self.devices.can_reduce(&at, call.operation, call.element) => Working::Device(at),
             _ => Working::Host,
@@ -65,16 +100,14 @@ impl Placing<'_> {
 
     /// Checks whether a reduction that works there can read and write an operand where it is.
     pub(crate) fn is_usable(&self, working: &Working, address: usize, bytes: u64, element: Element) -> bool {
-        let pointer = std::ptr::with_exposed_provenance(address);
-        let location = self.devices.classify(pointer, bytes as usize);
+        let (location, whole) = self.locate(address, bytes as usize);
         match working {
             Working::Host => !location.on_device(),
             Working::Device(at) => {
-                location.on_device()
+                whole
                     && location.device == at.device
                     && location.context == at.context
                     && address.is_multiple_of(element.alignment())
-                    && self.devices.one_allocation(&location, pointer, bytes as usize)
             }
         }
     }

@@ -16,6 +16,7 @@ pub(crate) mod exchange;
 pub(crate) mod gather;
 pub(crate) mod halving;
 pub(crate) mod hierarchy;
+mod known;
 mod lanes;
 pub(crate) mod neighbors;
 mod nodes;
@@ -38,6 +39,7 @@ use crate::call::Memory;
 use crate::function::Function;
 
 pub(crate) use block::{Block, Kind, Place};
+pub(crate) use known::Known;
 pub(crate) use nodes::Nodes;
 pub(crate) use window::Window;
 
@@ -115,6 +117,8 @@ pub(crate) struct Plan {
     pub(crate) types: Vec<Layout>,
     /// The bytes of scratch memory.
     pub(crate) scratch: u64,
+    /// Memory of the call.
+    pub(crate) known: Known,
     /// For plans with reductions.
     pub(crate) combine: Option<Combine>,
     /// For plans with folds.

@@ -9,6 +9,7 @@ mod site;
 mod steps;
 mod tags;
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -105,7 +106,9 @@ impl Group {
         let report = if me.rank == 0 { Some(shared.report()) } else { None };
         let basis = Basis { me, choice, rules: &shared.rules, report };
         let device_limit = shared.rules.device_limit;
-        let mut placing = Placing { devices: &shared.pools.devices, device_limit, on_devices: !self.in_streams };
+        let known = RefCell::default();
+        let on_devices = !self.in_streams;
+        let mut placing = Placing { devices: &shared.pools.devices, device_limit, on_devices, known };
         let (mut plan, mut working) = build(call, &basis, &placing)?;
         let scratch = match self.scratch(&working, plan.scratch) {
             // No device memory is left, so work in host memory.

@@ -93,6 +93,9 @@ impl Scene<'_> {
         }
         let (address, len) = self.site.run(self.plan, block)?;
         let (len, devices) = (usize::try_from(len).ok()?, &self.shared.pools.devices);
+        if let Some(location) = self.plan.known.find(address as usize, len) {
+            return (len != 0).then_some(DeviceRange { address, len, location });
+        }
         let location = devices.classify(address, len);
         let usable = location.on_device() && len != 0 && devices.one_allocation(&location, address, len);
         usable.then_some(DeviceRange { address, len, location })

@@ -8,8 +8,8 @@ use super::scene::Scene;
 use super::wire::OWN;
 use crate::error::Error;
 use crate::placing::Working;
-use crate::plan::Combine;
 use crate::plan::exchange::{Moves, Reduction};
+use crate::plan::{Block, Combine};
 use crate::reduce;
 use crate::run::site::Message;
 
@@ -61,10 +61,18 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
         return Ok(Some(Running::Nothing));
     };
     let devices = &shared.pools.devices;
+    // The kernel follows the default stream's work on this rank's operands. Peers have waited for that on theirs.
+    let part = |place| Block::bytes(place, reduction.operands.bytes(count));
+    let own =
+        [part(reduction.operands.input(share.start)), part(reduction.operands.output(reduction.own_output(&share)))];
+    let order = own.iter().fold(Order::None, |order, block| match scene.device_range(block) {
+        Some(range) => order.max(devices.order(&range.location)),
+        None => Order::AfterDefaultStream,
+    });
     let work = KernelReduction { operation, element, count, destinations: &destinations, sources: &sources };
     // SAFETY: this rank's operands stay until the exchange is over, and peers keep theirs until they get the last answer.
     // Nobody else accesses these elements of the outputs.
-    match unsafe { devices.reduce(at, Order::AfterDefaultStream, &work) }? {
+    match unsafe { devices.reduce(at, order, &work) }? {
         Some(run) => Ok(Some(Running::Reduction(run))),
         // Too many kernels are under way.
         None if devices.can_reduce(at, operation, element) => Ok(None),
