@@ -226,18 +226,17 @@ fn ours(name: &str) -> Option<Kernel> {
     KERNELS.iter().find(|kernel| kernel.0 == name).map(|kernel| kernel.1)
 }
 
-fn load(image: &Text) -> Outcome<Module> {
+fn load(text: &str) -> Outcome<usize> {
     let context = current()?;
     capture::unsafe_call()?;
-    let text = image.get()?;
     let names = text.split(".entry ").skip(1).map(|rest| rest.split('(').next().unwrap_or("").trim());
     let known = |name: &str| Some((name.to_owned(), Code::Ours(ours(name)?)));
     let entries: Option<Vec<_>> = names.map(known).collect();
-    let entries = entries.map_or_else(|| read(&text), Ok)?;
+    let entries = entries.map_or_else(|| read(text), Ok)?;
     if !text.contains(".version") || entries.is_empty() {
         return Err(Error::INVALID_PTX);
     }
-    Ok(Module { context: context.id, entries })
+    Ok(MODULES.get()?.lock().insert(Arc::new(Module { context: context.id, entries })))
 }
 
 /// Reads the kernels of a program.
@@ -328,8 +327,12 @@ fn launch(
 
 driver_api! {
     2000 cuModuleLoadData: fn cuModuleLoadData(module: Out<usize>, image: Text) {
-        let loaded = load(&image)?;
-        module.set(MODULES.get()?.lock().insert(Arc::new(loaded)))
+        module.set(load(&image.get()?)?)
+    }
+
+    2000 cuModuleLoad: fn cuModuleLoad(module: Out<usize>, path: Text) {
+        let text = std::fs::read_to_string(path.get()?).map_err(|_| Error::FILE_NOT_FOUND)?;
+        module.set(load(&text)?)
     }
 
     2000 cuModuleUnload: fn cuModuleUnload(module: usize) {
