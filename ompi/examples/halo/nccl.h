@@ -23,6 +23,10 @@ static void load_nccl(int rank, int ranks)
     const char *path = getenv("NCCL_LIBRARY");
     void *library = dlopen(NULL == path ? "libnccl.so.2" : path, RTLD_NOW);
     nccl_id id;
+    if (NULL == library) {
+        fprintf(stderr, "%s: set NCCL_LIBRARY to the path of libnccl.so.2\n", dlerror());
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
     *(void **) &nccl.get_id = function_of(library, "ncclGetUniqueId");
     *(void **) &nccl.init = function_of(library, "ncclCommInitRank");
     *(void **) &nccl.group_start = function_of(library, "ncclGroupStart");
