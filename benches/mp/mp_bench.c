@@ -5,7 +5,8 @@
  * PATTERN is pingpong, sendrecv, produce-consume, put or get. A kernel of US microseconds (10) is between the messages in two
  * of the four columns; 0 leaves these out. The stream gets batches of N steps (16), and four batches are in flight. Each
  * figure takes about S seconds (0.2). Sizes are in bytes, multiples of 4. A line has the pattern, a size, and the
- * microseconds of a step: a message one way and its kernel, an exchange, a put or a get.
+ * microseconds of a step: a message one way and its kernel, an exchange, a put or a get. LibMP has no get that a stream starts:
+ * the host starts gets in all columns, and the stream waits for them in two.
  *
  * --check compares every word of every step instead, and prints how many columns were right. */
 #include <mp.h>
