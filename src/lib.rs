@@ -182,3 +182,8 @@ struct ActiveMessagesPage;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/streams.md")]
 struct StreamsPage;
+
+/// Compiles the programs of the page about puts and prepared operations on streams as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/streams-library.md")]
+struct StreamsLibraryPage;

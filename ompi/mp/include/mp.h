@@ -1,7 +1,8 @@
 /* The interface of LibMP 2.0 for programs of Open MPI whose PML is Cableway's component. Link with -lcableway_mp.
  *
  * Messages and puts start on the host, or when a stream gets there. A thread of Cableway starts those of streams and lets
- * the streams go on. docs/streams.md says what is ordered with what, and where this library differs from LibMP.
+ * the streams go on. docs/streams.md says what is ordered with what, docs/streams-mpi.md where this library differs
+ * from LibMP.
  *
  * Functions return MP_SUCCESS or MP_FAILURE, and write why they failed to stderr. Threads may call as MPI's thread level
  * permits. Ranks are those of the communicator of mp_init. Messages match in their order; there are no tags. */

@@ -5,6 +5,8 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub(crate) mod clang;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -70,7 +72,9 @@ pub(crate) fn program(name: &str) -> PathBuf {
     if name.starts_with("streams") {
         linked_with_streams(name, &source, &[])
     } else if name == "mp" || name.starts_with("mp_") {
-        linked_with_mp(name)
+        // Its helpers are those of the stream extensions.
+        let streams = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
+        linked_with_mp(name, &source, &[streams, "-rdynamic"])
     } else {
         build(name, &source, &["-rdynamic"])
     }
@@ -85,15 +89,13 @@ pub(crate) fn linked_with_streams(file: &str, source: &str, more: &[&str]) -> Pa
     build(file, source, &[&[include, &search, "-lcableway_mpix", &run], more].concat())
 }
 
-/// Returns the executable of `tests/programs/NAME.c`, linked with the library of LibMP's calls.
-fn linked_with_mp(name: &str) -> PathBuf {
+/// Returns what [`build`] makes with the library of LibMP's calls and more flags.
+pub(crate) fn linked_with_mp(file: &str, source: &str, more: &[&str]) -> PathBuf {
     let folder = object().parent().expect("a folder").to_owned();
     let profile = folder.parent().expect("cargo's folder of the profile");
-    let own = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mp/include");
-    // Its helpers are those of the stream extensions.
-    let streams = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mp/include");
     let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", profile.display()));
-    build(name, &format!("{name}.c"), &[own, streams, &search, "-lcableway_mp", &run, "-rdynamic"])
+    build(file, source, &[&[include, &search, "-lcableway_mp", &run], more].concat())
 }
 
 /// Returns the file of this name that `mpicc` makes of a source in `tests/programs`. Builds it if it is older than the

@@ -52,6 +52,7 @@ errors! {
     ILLEGAL_STATE CUDA_ERROR_ILLEGAL_STATE "the operation cannot be performed in the present state"
     INVALID_PTX CUDA_ERROR_INVALID_PTX "a PTX JIT compilation failed"
     NOT_FOUND CUDA_ERROR_NOT_FOUND "named symbol not found"
+    FILE_NOT_FOUND CUDA_ERROR_FILE_NOT_FOUND "file not found"
     NOT_READY CUDA_ERROR_NOT_READY "device not ready"
     ILLEGAL_ADDRESS CUDA_ERROR_ILLEGAL_ADDRESS "an illegal memory access was encountered"
     PEER_ACCESS_ALREADY_ENABLED CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED "peer access is already enabled"

@@ -1,9 +1,10 @@
 //! Modules and launches: `cuModule*`, `cuLaunchKernel`.
 //!
-//! A module is text that names its entries. The text is not executed: a kernel is identified by its name, and its Rust
-//! version does what the kernel of that name in `common-cuda/kernels/` does, thread block by thread block, in
-//! the order of the stream. It may access only memory that a kernel of its context can access. Otherwise the process
-//! ends with a line that names the address, since a real context would be lost.
+//! A module is text that names its entries. A kernel of Cableway is identified by its name, and its text is not executed:
+//! its Rust version does what the kernel of that name in `common-cuda/kernels/` does, thread block by thread block, in
+//! the order of the stream. The text of any other kernel is executed (`ptx_run`), and can be captured. A kernel may access
+//! only memory that a kernel of its context can access. Otherwise the process ends with a line that names the address,
+//! since a real context would be lost.
 //!
 //! With `SIM_CUDA_KERNEL_DELAY_US`, some of a launch's blocks, from none to all, begin this much later than the others,
 //! as if other kernels filled the device.
@@ -22,6 +23,8 @@ use crate::driver::{AfterInit, Handles, crash, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::kernel_memory::{Job, Memory, THREADS};
 use crate::packed::Packed;
+use crate::ptx;
+use crate::ptx_run;
 use crate::reduce::{Class, Reduction};
 use crate::resident::{self, Resident};
 use crate::schedule::Work;
@@ -48,15 +51,23 @@ const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_reduce_pairs", Kernel::Reduce(Class::Pairs)),
 ];
 
+/// A kernel in a module.
+#[derive(Clone)]
+enum Code {
+    Ours(Kernel),
+    /// A program's.
+    Text(Arc<ptx::Entry>),
+}
+
 /// A loaded module.
 struct Module {
     context: u64,
-    entries: Vec<Kernel>,
+    entries: Vec<(String, Code)>,
 }
 
 /// A kernel of a module.
 struct Function {
-    kernel: Kernel,
+    code: Code,
     context: u64,
 }
 
@@ -210,17 +221,31 @@ fn copy_elements(strided: &Strided, block: u64, blocks: u64, memory: &mut Memory
     }
 }
 
-fn load(image: &Text) -> Outcome<Module> {
+/// Returns Cableway's kernel of this name.
+fn ours(name: &str) -> Option<Kernel> {
+    KERNELS.iter().find(|kernel| kernel.0 == name).map(|kernel| kernel.1)
+}
+
+fn load(text: &str) -> Outcome<usize> {
     let context = current()?;
     capture::unsafe_call()?;
-    let text = image.get()?;
     let names = text.split(".entry ").skip(1).map(|rest| rest.split('(').next().unwrap_or("").trim());
-    let known = |name: &str| KERNELS.iter().find(|kernel| kernel.0 == name).map(|kernel| kernel.1);
-    let entries = names.map(|name| known(name).ok_or(Error::NOT_SUPPORTED)).collect::<Outcome<Vec<_>>>()?;
+    let known = |name: &str| Some((name.to_owned(), Code::Ours(ours(name)?)));
+    let entries: Option<Vec<_>> = names.map(known).collect();
+    let entries = entries.map_or_else(|| read(text), Ok)?;
     if !text.contains(".version") || entries.is_empty() {
         return Err(Error::INVALID_PTX);
     }
-    Ok(Module { context: context.id, entries })
+    Ok(MODULES.get()?.lock().insert(Arc::new(Module { context: context.id, entries })))
+}
+
+/// Reads the kernels of a program.
+fn read(text: &str) -> Outcome<Vec<(String, Code)>> {
+    let entries = ptx::read(text).map_err(|what| {
+        eprintln!("sim-cuda: a module was refused, because this driver does not know: {what}");
+        Error::NOT_SUPPORTED
+    })?;
+    Ok(entries.into_iter().map(|entry| (entry.name.clone(), Code::Text(Arc::new(entry)))).collect())
 }
 
 /// Adds a module with entries of these names to the current context.
@@ -228,9 +253,20 @@ fn load(image: &Text) -> Outcome<Module> {
 pub(crate) fn insert_module(names: Vec<String>) -> Outcome<usize> {
     let context = current()?;
     capture::unsafe_call()?;
-    let known = |name: String| KERNELS.iter().find(|kernel| kernel.0 == name).map(|kernel| kernel.1);
-    let entries = names.into_iter().map(|name| known(name).ok_or(Error::NOT_SUPPORTED)).collect::<Outcome<_>>()?;
+    let known = |name: String| ours(&name).map(|kernel| (name, Code::Ours(kernel))).ok_or(Error::NOT_SUPPORTED);
+    let entries = names.into_iter().map(known).collect::<Outcome<_>>()?;
     Ok(MODULES.get()?.lock().insert(Arc::new(Module { context: context.id, entries })))
+}
+
+/// Adds a program's kernel to a stream, or to its capture.
+fn launch_text(arguments: ptx_run::Arguments, stream: usize) -> Outcome {
+    let stream = stream::get(stream)?;
+    let again = arguments.clone();
+    if stream.captures_call(move |on| launch_text(again.clone(), on))? {
+        return Ok(());
+    }
+    let memory = Memory::of(stream.context.clone());
+    stream.submit(Box::new(ptx_run::Launch::new(arguments, memory)))
 }
 
 fn launch(
@@ -242,10 +278,22 @@ fn launch(
 ) -> Outcome {
     let context = current()?;
     let function = FUNCTIONS.get()?.lock().get(function).ok_or(Error::INVALID_HANDLE)?;
-    let stream = stream::get(stream)?;
+    let handle = stream;
+    let stream = stream::get(handle)?;
     if function.context != context.id || stream.context.id != context.id {
         return Err(Error::INVALID_HANDLE);
     }
+    let kernel = match &function.code {
+        Code::Ours(kernel) => *kernel,
+        Code::Text(entry) => {
+            let launched = [grid, block].as_flattened().iter().all(|&count| count != 0);
+            if !launched || arguments.is_null() && !entry.parameters.is_empty() {
+                return Err(Error::INVALID_VALUE);
+            }
+            // SAFETY: the caller of the driver passes an address for each of the kernel's parameters.
+            return launch_text(unsafe { ptx_run::Arguments::of(entry, grid, block, arguments) }, handle);
+        }
+    };
     if grid[0] == 0 || grid[1..] != [1, 1] || block != [THREADS, 1, 1] || arguments.is_null() {
         return Err(Error::INVALID_VALUE);
     }
@@ -254,7 +302,7 @@ fn launch(
     // SAFETY: the caller of the driver passes an address for each of the kernel's parameters, and each has one.
     let arguments = unsafe {
         let argument = arguments.read();
-        match function.kernel {
+        match kernel {
             Kernel::Pieces => Arguments::Pieces(Box::new(argument.cast::<Pieces>().read_unaligned())),
             Kernel::Strided => Arguments::Strided(argument.cast::<Strided>().read_unaligned()),
             Kernel::Resident => {
@@ -279,8 +327,12 @@ fn launch(
 
 driver_api! {
     2000 cuModuleLoadData: fn cuModuleLoadData(module: Out<usize>, image: Text) {
-        let loaded = load(&image)?;
-        module.set(MODULES.get()?.lock().insert(Arc::new(loaded)))
+        module.set(load(&image.get()?)?)
+    }
+
+    2000 cuModuleLoad: fn cuModuleLoad(module: Out<usize>, path: Text) {
+        let text = std::fs::read_to_string(path.get()?).map_err(|_| Error::FILE_NOT_FOUND)?;
+        module.set(load(&text)?)
     }
 
     2000 cuModuleUnload: fn cuModuleUnload(module: usize) {
@@ -290,9 +342,8 @@ driver_api! {
     2000 cuModuleGetFunction: fn cuModuleGetFunction(function: Out<usize>, module: usize, name: Text) {
         let module = MODULES.get()?.lock().get(module).ok_or(Error::INVALID_HANDLE)?;
         let name = name.get()?;
-        let kernel = KERNELS.iter().find(|kernel| kernel.0 == name && module.entries.contains(&kernel.1));
-        let kernel = kernel.ok_or(Error::NOT_FOUND)?.1;
-        function.set(FUNCTIONS.get()?.lock().insert(Arc::new(Function { kernel, context: module.context })))
+        let code = module.entries.iter().find(|entry| entry.0 == name).ok_or(Error::NOT_FOUND)?.1.clone();
+        function.set(FUNCTIONS.get()?.lock().insert(Arc::new(Function { code, context: module.context })))
     }
 
     4000 cuLaunchKernel: fn cuLaunchKernel(function: usize, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, shared: c_uint, stream: usize, arguments: *mut *mut c_void, extra: *mut *mut c_void) {

@@ -62,6 +62,9 @@ shared! {
     pool_calls = "../../sim-cuda/src/pool_calls.rs";
     pool_memory = "../../sim-cuda/src/pool_memory.rs";
     procaddress = "../../sim-cuda/src/procaddress.rs";
+    ptx = "../../sim-cuda/src/ptx.rs";
+    ptx_math = "../../sim-cuda/src/ptx_math.rs";
+    ptx_run = "../../sim-cuda/src/ptx_run.rs";
     reduce = "../../sim-cuda/src/reduce.rs";
     reduce_numbers = "../../sim-cuda/src/reduce_numbers.rs";
     resident = "../../sim-cuda/src/resident.rs";
