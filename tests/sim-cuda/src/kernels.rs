@@ -2,8 +2,9 @@
 //!
 //! A module is text that names its entries. The text is not executed: a kernel is identified by its name, and its Rust
 //! version does what the kernel of that name in `common-cuda/kernels/` does, thread block by thread block, in
-//! the order of the stream. It may access only memory that a kernel of its context can access. Otherwise the process
-//! ends with a line that names the address, since a real context would be lost.
+//! the order of the stream. `spin` does what the kernel of the benchmarks does. A kernel may access only memory that a
+//! kernel of its context can access. Otherwise the process ends with a line that names the address, since a real context
+//! would be lost.
 //!
 //! With `SIM_CUDA_KERNEL_DELAY_US`, some of a launch's blocks, from none to all, begin this much later than the others,
 //! as if other kernels filled the device.
@@ -26,6 +27,7 @@ use crate::reduce::{Class, Reduction};
 use crate::resident::{self, Resident};
 use crate::schedule::Work;
 use crate::settings::Settings;
+use crate::spin;
 use crate::stream;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,7 @@ enum Kernel {
     Resident,
     Packed,
     Reduce(Class),
+    Spin,
 }
 
 const KERNELS: &[(&str, Kernel)] = &[
@@ -46,6 +49,8 @@ const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_reduce_integers", Kernel::Reduce(Class::Integers)),
     ("cableway_reduce_floats", Kernel::Reduce(Class::Floats)),
     ("cableway_reduce_pairs", Kernel::Reduce(Class::Pairs)),
+    // That of the benchmarks, `src/cli/pingpong/stream/spin.ptx`.
+    ("cableway_spin", Kernel::Spin),
 ];
 
 /// A loaded module.
@@ -263,6 +268,7 @@ fn launch(
             }
             Kernel::Packed => Arguments::Packed(argument.cast::<Packed>().read_unaligned()),
             Kernel::Reduce(class) => Arguments::Reduce(class, Box::new(argument.cast::<Reduction>().read_unaligned())),
+            Kernel::Spin => return spin::launch(argument.cast::<u64>().read_unaligned(), &stream),
         }
     };
     let blocks = u64::from(grid[0]);
