@@ -25,7 +25,7 @@ stream_checks() {
             [ "$mode" != graph ] || [ $pair = device:device ] || continue
             # shellcheck disable=SC2046 # a list of words
             row 60 "streams check $label $mode ${pair/:/->}" "$CABLEWAY" pingpong --stream="$mode" --src ${pair%:*} \
-                --dst ${pair#*:} $(stream_place) --sizes 1..1M --steps 20 --iterations 40 --check "$@"
+                --dst ${pair#*:} $(stream_place) --sizes 1,8,63,4K,64K,300K,1M --steps 20 --iterations 40 --check "$@"
         done
     done
 }
