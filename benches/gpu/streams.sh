@@ -101,6 +101,11 @@ stream_time() {
     [ "${PIPESTATUS[0]}" = 0 ] || echo "FAILED: $way"
 }
 
+# The first line of a program that is not mpirun's.
+stream_reason() {
+    grep -avE '^ *$|^--|MPI_ABORT|errorcode' "$1" | head -n 1
+}
+
 # The same by a way of benches/peers/streams.c. What cannot run here is told, and is no failure of ours.
 stream_peer() {
     local way=$1 log="$results/log/streams-$1.txt"
@@ -110,8 +115,8 @@ stream_peer() {
     case $? in
     0) awk 'NF == 5 && $2 + 0 > 0 { print "latency", $1, $2, $3; print "send_call_us", $1, $2, $4; print "recv_call_us", $1, $2, $5 }' "$log" ;;
     *) case $way in
-        mpi | enqueue) echo "FAILED: $way: $(grep -v '^$' "$log" | head -n 1)" ;;
-        *) echo "absent $way $(grep -v '^$' "$log" | head -n 1)" ;;
+        mpi | enqueue) echo "FAILED: $way: $(stream_reason "$log")" ;;
+        *) echo "absent $way: $(stream_reason "$log")" ;;
         esac ;;
     esac
 }
@@ -154,7 +159,7 @@ stream_table() {
             return sprintf("%.2f%s", value, limit ? sprintf(" (%.2f)", limit) : "")
         }
         /^FAILED/ { print; next }
-        /^absent/ { why[$2] = $0; next }
+        /^absent/ { why[$2] = substr($0, 8); next }
         $1 == "moved_by" { moved[$2 " " $3] = $4; next }
         NF == 4 { key = $2 " " $3; if (!(key in seen)) { seen[key] = 1; keys[++count] = key }; all[$1, key] = all[$1, key] " " $4 }
         END {
@@ -166,7 +171,7 @@ stream_table() {
                     shown("recv_call_us", key), shown("batched_write_us", key), moved[key] ? moved[key] : "-"
                 print (missed == "" ? "" : (devices > 1 ? "  FAILED:" : "  with one device:") missed)
             }
-            for (way in why) print why[way]
+            for (way in why) print "not here: " why[way]
             if (!count) print "FAILED: nothing was timed"
         }' "$1"
 }

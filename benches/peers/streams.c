@@ -24,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TOGETHER = 1000, TIMED_CALLS = 64, TAG = 7 };
+enum { FIRST = 20, LEAST = 10, MOST = 1000, TIMED_CALLS = 64, TAG = 7 };
 
 static int rank, ranks;
 
@@ -154,16 +154,20 @@ static void measure(int bytes, double seconds, const char *with)
 {
     double took = 0;
     long steps = 0;
-    int more = 1;
+    int more = 1, together;
     fill(out, (size_t)bytes, rank + 1);
     fill(in, (size_t)bytes, 0);
-    round_of(bytes, TOGETHER / 10);
+    round_of(bytes, FIRST);
     if (way != ONE_WAY || rank == 1)
         check((size_t)bytes);
+    /* As many steps before each wait as the time permits. */
+    const double fitting = seconds / (round_of(bytes, FIRST) / FIRST);
+    together = fitting < LEAST ? LEAST : fitting > MOST ? MOST : (int)fitting;
+    MPI_Bcast(&together, 1, MPI_INT, 0, MPI_COMM_WORLD);
     memset(&calls, 0, sizeof calls);
     while (more) {
-        took += round_of(bytes, TOGETHER);
-        steps += TOGETHER;
+        took += round_of(bytes, together);
+        steps += together;
         more = took < seconds;
         MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
@@ -251,7 +255,7 @@ int main(int count, char **arguments)
     if (way == IDLE) {
         const double seconds = atof(arguments[2]);
         way = ENQUEUE;
-        round_of(8, TOGETHER);
+        round_of(8, FIRST);
         MPI_Barrier(MPI_COMM_WORLD);
         /* The thread goes to sleep after its last work. */
         sleep(1);
