@@ -35,7 +35,7 @@ static void *nccl_function(void *library, const char *name)
 static void nccl_open(void)
 {
     const char *path = getenv("NCCL_LIBRARY");
-    void *library = dlopen(path == NULL ? "libnccl.so.2" : path, RTLD_NOW);
+    void *library = dlopen(path == NULL || *path == 0 ? "libnccl.so.2" : path, RTLD_NOW);
     nccl_id id;
     if (library == NULL)
         give_up("NCCL is not there: set NCCL_LIBRARY to the path of libnccl.so.2");

@@ -76,6 +76,25 @@ fn threads_use_streams_at_once() {
     support::assert_checked(&run(2, "streams_threads", &[]), 2 * 3 * 60);
 }
 
+/// What `benches/gpu/run streams` times. The other ways need libraries that are not here.
+#[test]
+fn the_benchmark_times_messages_on_streams() {
+    let program =
+        support::linked_with_streams("stream_peers", "../../../benches/peers/streams.c", &["-Wno-unused-function"]);
+    for way in ["mpi", "enqueue"] {
+        let mut command = support::mpirun(2);
+        command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(&program).args([way, "0.001", "100", "8,70000"]);
+        let run = support::finish_within(&mut command, LIMIT).assert_success();
+        let lines: Vec<Vec<&str>> = run.stdout.lines().map(|line| line.split(' ').collect()).collect();
+        let kernel = format!("{way}+kernel");
+        let expected = [[way, "8"], [way, "70000"], [&*kernel, "8"]];
+        assert!(lines.iter().map(|line| &line[..2]).eq(expected.iter().map(|line| &line[..])), "{run:?}");
+        let time = |line: &[&str]| line[2].parse::<f64>().expect("a time");
+        assert!(lines.iter().all(|line| line.len() == 5 && time(line) > 0.0), "{run:?}");
+        assert!(time(&lines[2]) > 100.0, "the kernel is in each step: {run:?}");
+    }
+}
+
 #[test]
 fn another_pml_is_an_error() {
     let mut command = support::mpirun_as_is(1);

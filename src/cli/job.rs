@@ -27,12 +27,21 @@ impl Joined {
     }
 }
 
-/// Joins the job that this process was started in, or runs this command again as a job of `ranks`.
-pub(super) fn join(options: &ParameterOptions, btl: Option<&str>, ranks: u32) -> Result<Joined, Failure> {
+/// The job that a command runs as.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    pub(super) ranks: u32,
+    /// Each rank has a core of its own, if there are enough. Ranks with threads of their own need more.
+    pub(super) on_cores: bool,
+}
+
+/// Joins the job that this process was started in, or runs this command again as a job.
+pub(super) fn join(options: &ParameterOptions, btl: Option<&str>, job: Job) -> Result<Joined, Failure> {
+    let ranks = job.ranks;
     // Checked before any process is started, so that an error is reported once.
     let parameters = options.resolve_with(btl)?;
     if StartedBy::detect() == StartedBy::Nobody && ranks > 1 {
-        return launch(ranks).map(Joined::Ended);
+        return launch(job).map(Joined::Ended);
     }
     let mut world = World::options().map_err(Failure::usage)?.parameters(parameters);
     for folder in options.libdirs() {
@@ -46,11 +55,11 @@ pub(super) fn join(options: &ParameterOptions, btl: Option<&str>, ranks: u32) ->
     Ok(Joined::Member(world))
 }
 
-fn launch(ranks: u32) -> Result<ExitCode, Failure> {
+fn launch(Job { ranks, on_cores }: Job) -> Result<ExitCode, Failure> {
     let program =
         std::env::current_exe().map_err(|error| Failure::failed(1, format!("finding this executable: {error}")))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let bind = if cores >= ranks as usize { Bind::Core } else { Bind::None };
+    let bind = if on_cores && cores >= ranks as usize { Bind::Core } else { Bind::None };
     let launcher = Launcher::new(ranks, program).arguments(std::env::args_os().skip(1)).bind(bind);
     launcher.run().map(ExitCode::from).map_err(|error| Failure::failed(error.exit_code(), error))
 }

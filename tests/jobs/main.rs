@@ -78,6 +78,7 @@ fn main() -> std::process::ExitCode {
         huge::TESTS,
         one_sided::TESTS,
         streams::TESTS,
+        streams::command::TESTS,
         pingpong::TESTS,
         ompi::TESTS,
     ];

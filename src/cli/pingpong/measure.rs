@@ -6,10 +6,12 @@ use cableway::{Communicator, Rank, RawBuffer, Request, Scope, World};
 
 use super::active::Active;
 use super::kind::{Devices, MemoryKind};
-use super::memory::{Fault, Memory};
+use super::memory::Memory;
 use super::plan::{Plan, Test};
 use super::remote::Remote;
 use super::shape::Shape;
+use super::side::Side;
+use super::stream::{Figures, StreamSetup, StreamWay};
 use super::windows::Landings;
 use crate::cli::Failure;
 
@@ -26,17 +28,6 @@ pub(crate) struct Bench<'a> {
     warm: bool,
 }
 
-/// The messages of this rank, and its memory.
-pub(super) struct Side<'a> {
-    pub(super) on: &'a Communicator,
-    pub(super) plan: &'a Plan,
-    pub(super) out: Memory,
-    pub(super) inbox: Memory,
-    /// The number of messages so far, which identifies checked ones.
-    sent: u64,
-    pub(super) received: u64,
-}
-
 /// How messages reach the other rank.
 enum Way<'a> {
     Messages,
@@ -47,9 +38,25 @@ enum Way<'a> {
     Gets(Remote<'a>),
     Posts(Landings<'a>),
     Register(&'a World),
+    Stream(Box<StreamWay>),
 }
 
 impl<'a> Bench<'a> {
+    /// Makes the bench of messages in the order of a stream, with buffers as [`new`](Self::new).
+    pub(crate) fn on_stream(world: &'a World, plan: &'a Plan, setup: StreamSetup<'_>) -> Result<Self, Failure> {
+        let mut bench = Bench::new(world, plan, setup.kinds, setup.devices, setup.shape.clone())?;
+        bench.way = Way::Stream(Box::new(StreamWay::new(world, setup, &bench.side.out)?));
+        Ok(bench)
+    }
+
+    /// Returns what the last measurement on a stream found besides the latency.
+    pub(crate) fn figures(&self) -> Option<&Figures> {
+        match &self.way {
+            Way::Stream(stream) => Some(stream.figures()),
+            _ => None,
+        }
+    }
+
     /// Buffers of `kinds`, by rank.
     pub(crate) fn new(
         world: &'a World,
@@ -78,7 +85,7 @@ impl<'a> Bench<'a> {
             Test::Register => Way::Register(world),
             Test::Latency | Test::Bandwidth | Test::Bidirectional | Test::MessageRate => Way::Messages,
         };
-        let side = Side { on: world.communicator(), plan, out, inbox, sent: 0, received: 0 };
+        let side = Side::new(world.communicator(), plan, out, inbox);
         Ok(Bench { way, side, warm: false })
     }
 
@@ -154,6 +161,7 @@ impl<'a> Bench<'a> {
             Way::Gets(remote) => side.gets(remote, size, count)?,
             Way::Posts(landings) => side.posts(landings, size, count)?,
             Way::Register(world) => side.register(world, size, count)?,
+            Way::Stream(stream) => return stream.timed(side, size, count),
             Way::Messages if side.plan.check => side.checked(size, count)?,
             Way::Messages => side.unchecked(size, count)?,
         }
@@ -204,38 +212,6 @@ impl<'a> Side<'a> {
             _ => Pattern::Pong,
         };
         Exchange { on: self.on, peer, pattern }
-    }
-
-    pub(super) fn fill(&mut self, size: u64, window: u32) -> Result<(), Failure> {
-        for slot in 0..window {
-            self.out.fill(slot, size, number(self.on.rank(), self.sent))?;
-            self.sent += 1;
-        }
-        Ok(())
-    }
-
-    pub(super) fn poison(&mut self, size: u64, window: u32) -> Result<(), Failure> {
-        for slot in 0..window {
-            self.inbox.poison(slot, size)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
-        for slot in 0..window {
-            let message = self.received;
-            self.received += 1;
-            if let Some(fault) = self.inbox.verify(slot, size, number(from, message))? {
-                return Err(self.failed(from, size, message, fault));
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn failed(&self, from: Rank, size: u64, message: u64, fault: Fault) -> Failure {
-        let rank = self.on.rank();
-        let what = format!("check failed at rank {rank}, size {size}, message {message} from rank {from}");
-        Failure::failed(1, format!("{what}: {fault}"))
     }
 }
 
@@ -299,11 +275,6 @@ impl Exchange<'_> {
     }
 }
 
-/// Returns a number that is unique to the message within the job.
-pub(super) fn number(from: Rank, message: u64) -> u64 {
-    u64::from(from) << 48 | message
-}
-
 type Requests<'scope, 'env> = Vec<Request<'scope, 'env>>;
 
 fn start_sends<'scope, 'env>(
@@ -358,8 +329,16 @@ mod tests {
 
     #[test]
     fn values_are_in_the_units_of_osu() {
-        let plan =
-            |test| Plan { test, sizes: vec![], iterations: None, seconds: None, window: 64, threads: 4, check: false };
+        let plan = |test| Plan {
+            test,
+            sizes: vec![],
+            iterations: None,
+            seconds: None,
+            window: 64,
+            threads: 4,
+            check: false,
+            stream: None,
+        };
         let ms = Duration::from_millis(1);
         assert_eq!(value(&plan(Test::Latency), 2, 8, ms), 500.0);
         assert_eq!(value(&plan(Test::Latency), 1, 8, ms), 1000.0);

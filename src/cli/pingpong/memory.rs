@@ -106,6 +106,11 @@ impl Memory {
         }
     }
 
+    /// Returns the address and the length of `slot`.
+    pub(crate) fn place(&self, slot: u32, size: u64) -> (*mut u8, usize) {
+        (self.address(slot, size), self.shape.span(size))
+    }
+
     fn address(&self, slot: u32, size: u64) -> *mut u8 {
         let (base, len) = self.whole();
         let range = self.slot(slot, size);

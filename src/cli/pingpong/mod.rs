@@ -1,5 +1,5 @@
-//! `cableway pingpong`: times messages, puts, gets and active messages between two processes, and verifies them on
-//! request.
+//! `cableway pingpong`: times messages, also those in the order of a stream, puts, gets and active messages between two
+//! processes, and verifies them on request.
 
 mod active;
 mod kind;
@@ -11,7 +11,9 @@ mod plot;
 mod remote;
 mod report;
 mod shape;
+mod side;
 mod sizes;
+mod stream;
 mod turns;
 mod windows;
 
@@ -23,7 +25,7 @@ use cableway::World;
 use clap::{Args, ValueEnum};
 
 use super::Failure;
-use super::job;
+use super::job::{self, Job};
 use super::parameters::ParameterOptions;
 pub(super) use kind::MemoryKind;
 use measure::Bench;
@@ -31,6 +33,7 @@ use plan::{Plan, Test};
 use report::{Format, Header, Report};
 use shape::Shape;
 pub(super) use sizes::parse_range;
+use stream::{StreamMode, StreamPlan, StreamSetup};
 
 /// Time messages between two processes
 ///
@@ -97,6 +100,20 @@ pub(super) struct Pingpong {
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
 
+    /// Send and receive in the order of a stream, latency only. Also prints how long calls take on the host
+    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "calls", conflicts_with = "beside_devices")]
+    stream: Option<StreamMode>,
+
+    /// Steps that are added to the stream before the host waits for it (at most 64 with --stream=late)
+    #[arg(long, value_name = "N", default_value = "1000", requires = "stream",
+          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    steps: u32,
+
+    /// Run a kernel for so many microseconds on each rank's stream, between a receive and the next send
+    #[arg(long, value_name = "MICROSECONDS", requires = "stream", value_parser = stream::parse_kernel)]
+    kernel: Option<f64>,
+
     /// Fill every message with a pattern and verify it at the receiver. Times include this
     #[arg(long)]
     check: bool,
@@ -140,6 +157,7 @@ pub(super) fn latencies(world: &World, kinds: [MemoryKind; 2], sizes: &[u64]) ->
         window: 1,
         threads: 1,
         check: false,
+        stream: None,
     };
     let devices = kind::devices(world, kinds, [None; 2])?;
     let mut bench = Bench::new(world, &plan, kinds, &devices, Shape::Contiguous)?;
@@ -153,7 +171,9 @@ impl Pingpong {
         }
         let alone = self.btl.as_deref().is_some_and(|btl| btl.split(',').all(|name| name.trim() == "self"));
         self.refuse(alone)?;
-        let joined = job::join(&self.parameters, self.btl.as_deref(), if alone { 1 } else { 2 })?;
+        // With a stream, a thread moves messages while another one waits for the stream.
+        let job = Job { ranks: if alone { 1 } else { 2 }, on_cores: self.stream.is_none() && self.threads == 1 };
+        let joined = job::join(&self.parameters, self.btl.as_deref(), job)?;
         Ok(joined.play(|world| self.run_rank(world)))
     }
 
@@ -165,10 +185,37 @@ impl Pingpong {
             () if without && alone => "needs two processes: leave --btl self out",
             () if self.check && !self.test.has_check() => "checks no data: leave --check out",
             () if self.threads > 1 && !self.test.has_threads() => "has one thread: leave --threads out",
-            () => return Ok(()),
+            () if self.stream.is_some() && self.test != Test::Latency => "has no streams: leave --stream out",
+            () => return self.refuse_on_stream(alone),
         };
         let name = self.test.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
         Err(Failure::usage(format!("the test {name} {what}")))
+    }
+
+    /// Refuses what a mode of streams cannot do.
+    fn refuse_on_stream(&self, alone: bool) -> Result<(), Failure> {
+        let Some(mode) = self.stream else { return Ok(()) };
+        let what = match mode {
+            _ if alone => "needs two processes: leave --btl self out",
+            StreamMode::Host if self.check => "checks no data: leave --check out, or --stream=host",
+            StreamMode::Put if self.datatype.is_some() => "moves one run of bytes: leave --datatype out",
+            StreamMode::Late if self.kernel.is_some() => "runs no kernel: leave --kernel out",
+            StreamMode::Graph if [self.src, self.dst] != [MemoryKind::Device; 2] => {
+                "needs memory that the streams alone move: add --src device --dst device"
+            }
+            _ => return Ok(()),
+        };
+        let name = mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        Err(Failure::usage(format!("--stream={name} {what}")))
+    }
+
+    fn stream_plan(&self) -> Option<StreamPlan> {
+        self.stream.map(|mode| StreamPlan {
+            mode,
+            steps: self.steps,
+            kernel: self.kernel.map(|time| Duration::from_secs_f64(time / 1e6)),
+            in_host_memory: [self.src, self.dst].iter().any(|kind| kind.on_device().is_none()),
+        })
     }
 
     fn run_rank(&self, world: &World) -> Result<(), Failure> {
@@ -180,9 +227,10 @@ impl Pingpong {
             window: self.window,
             threads: self.threads,
             check: self.check,
+            stream: self.stream_plan(),
         };
         let kinds = [self.src, self.dst];
-        let used = if self.beside_devices { [MemoryKind::Device; 2] } else { kinds };
+        let used = if self.beside_devices || plan.stream.is_some() { [MemoryKind::Device; 2] } else { kinds };
         let devices = kind::devices(world, used, [Some(self.src_device), self.dst_device])?;
         let on = world.communicator();
         let transports = on.transports((on.rank() + 1) % on.size())?.join("+");
@@ -196,18 +244,28 @@ impl Pingpong {
             window: 1,
             threads: 1,
             check: false,
+            stream: None,
         };
         let mut beside = None;
         if self.beside_devices {
             let both = Bench::new(world, &in_use, [MemoryKind::Device; 2], &devices, Shape::Contiguous)?;
             beside.insert(both).run(IN_USE)?;
         }
-        let mut bench = Bench::new(world, &plan, kinds, &devices, self.shape_of(world.rank()))?;
+        let shape = self.shape_of(world.rank());
+        let mut bench = match plan.stream {
+            None => Bench::new(world, &plan, kinds, &devices, shape)?,
+            Some(stream) => {
+                let (bytes, folders) = (plan.sizes.iter().copied().max().unwrap_or(0), self.parameters.libdirs());
+                let setup = StreamSetup { plan: stream, kinds, devices: &devices, shape, bytes, folders: &folders };
+                Bench::on_stream(world, &plan, setup)?
+            }
+        };
         report.begin()?;
         for &size in &plan.sizes {
             report.measuring(size);
             let value = bench.run(size)?;
-            report.row(size, value)?;
+            let others = bench.figures().zip(plan.stream.as_ref()).map(|(figures, stream)| figures.values(stream));
+            report.row(size, value, others.unwrap_or_default())?;
         }
         drop(beside);
         report.end();
@@ -255,6 +313,7 @@ impl Pingpong {
             window: plan.window,
             threads: plan.threads,
             check: plan.check,
+            stream: plan.stream,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use super::stream::StreamPlan;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Test {
     /// Half the time that a message takes there and back
@@ -59,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) window: u32,
     pub(crate) threads: u32,
     pub(crate) check: bool,
+    /// Present if messages are in the order of a stream.
+    pub(crate) stream: Option<StreamPlan>,
 }
 
 /// Bytes that all iterations of one size send, within the bounds on their number.
@@ -86,10 +90,22 @@ impl Plan {
 
     /// Returns the number of messages in flight.
     pub(crate) fn window(&self, size: u64) -> u32 {
-        match self.test {
-            test if !test.has_window() => 1,
-            _ if self.check => u64::from(self.window).min((CHECKED_WINDOW_BYTES / size.max(1)).max(1)) as u32,
+        let checked = (CHECKED_WINDOW_BYTES / size.max(1)).clamp(1, u64::from(u32::MAX)) as u32;
+        match (&self.stream, self.test) {
+            // Checked steps that are added together have memory of their own.
+            (Some(stream), _) if self.check => stream.most_steps(true).min(checked),
+            (_, test) if !test.has_window() => 1,
+            _ if self.check => self.window.min(checked),
             _ => self.window,
+        }
+    }
+
+    /// Returns the most steps that are added to a stream before the host waits for it.
+    pub(crate) fn steps_together(&self, size: u64) -> u32 {
+        match &self.stream {
+            Some(_) if self.check => self.window(size),
+            Some(stream) => stream.most_steps(false),
+            None => 1,
         }
     }
 
@@ -106,7 +122,16 @@ mod tests {
     use super::*;
 
     fn plan(test: Test, check: bool) -> Plan {
-        Plan { test, sizes: vec![8, 64 << 20], iterations: None, seconds: None, window: 64, threads: 1, check }
+        Plan {
+            test,
+            sizes: vec![8, 64 << 20],
+            iterations: None,
+            seconds: None,
+            window: 64,
+            threads: 1,
+            check,
+            stream: None,
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::kind::MemoryKind;
 use super::plan::Test;
+use super::stream::StreamPlan;
 use crate::cli::{Failure, output};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,6 +31,7 @@ pub(crate) struct Header {
     pub(crate) window: u32,
     pub(crate) threads: u32,
     pub(crate) check: bool,
+    pub(crate) stream: Option<StreamPlan>,
 }
 
 impl Header {
@@ -55,6 +57,11 @@ impl Header {
         }
     }
 
+    /// Returns the title and the field name of each value besides the test's.
+    fn others(&self) -> &'static [(&'static str, &'static str)] {
+        self.stream.as_ref().map_or(&[], StreamPlan::columns)
+    }
+
     /// Returns one line that describes the measurement.
     pub(crate) fn title(&self) -> String {
         let side = |rank: usize| match self.devices[rank] {
@@ -71,6 +78,9 @@ impl Header {
         }
         if self.threads > 1 {
             title += &format!(", {} threads", self.threads);
+        }
+        if let Some(stream) = &self.stream {
+            title += &format!(", {}", stream.title());
         }
         title
     }
@@ -113,9 +123,13 @@ impl Report {
                 if header.check {
                     lines += "# Every message is checked; times include that\n";
                 }
-                self.print(&format!("{lines}{:<12}{:>20}\n", "# Size", header.column()))
+                let titles: String = header.others().iter().map(|(title, _)| format!("{title:>16}")).collect();
+                self.print(&format!("{lines}{:<12}{:>20}{titles}\n", "# Size", header.column()))
             }
-            Format::Csv => self.print(&csv(self.fields(0, 0.0).into_iter().map(|field| field.name))),
+            Format::Csv => {
+                let others = vec![String::new(); header.others().len()];
+                self.print(&csv(self.fields(0, 0.0, others).into_iter().map(|field| field.name)))
+            }
             Format::Json => Ok(()),
         }
     }
@@ -125,15 +139,19 @@ impl Report {
         self.bar.set_message(format!("{size} bytes"));
     }
 
-    pub(crate) fn row(&mut self, size: u64, value: f64) -> Result<(), Failure> {
+    /// Prints a row. `others` are the values besides the test's.
+    pub(crate) fn row(&mut self, size: u64, value: f64, others: Vec<String>) -> Result<(), Failure> {
         self.rows.push((size, value));
         self.bar.inc(1);
         let value = round(value);
         self.print(&match self.format {
-            Format::Table => format!("{size:<12}{value:>20.2}\n"),
-            Format::Csv => csv(self.fields(size, value).into_iter().map(|field| field.value)),
+            Format::Table => {
+                let others: String = others.iter().map(|value| format!("{value:>16}")).collect();
+                format!("{size:<12}{value:>20.2}{others}\n")
+            }
+            Format::Csv => csv(self.fields(size, value, others).into_iter().map(|field| field.value)),
             Format::Json => {
-                let members: Vec<_> = self.fields(size, value).iter().map(Field::json).collect();
+                let members: Vec<_> = self.fields(size, value, others).iter().map(Field::json).collect();
                 format!("{{{}}}\n", members.join(","))
             }
         })
@@ -144,7 +162,7 @@ impl Report {
     }
 
     /// Returns the fields of a row. All rows of a report have the same ones.
-    fn fields(&self, size: u64, value: f64) -> Vec<Field> {
+    fn fields(&self, size: u64, value: f64, others: Vec<String>) -> Vec<Field> {
         let header = &self.header;
         let [src, dst] = header.kinds.map(name);
         let mut fields = vec![
@@ -156,6 +174,11 @@ impl Report {
             Field::bare("value", value),
             Field::text("unit", header.unit()),
         ];
+        fields.extend(header.stream.map(|stream| Field::text("stream", name(stream.mode))));
+        fields.extend(header.others().iter().zip(others).map(|(&(_, name), value)| match value.parse::<f64>() {
+            Ok(_) => Field::bare(name, value),
+            Err(_) => Field::text(name, value),
+        }));
         fields.extend(header.layout.as_ref().map(|layout| Field::text("datatype", layout)));
         fields.extend((header.threads > 1).then(|| Field::bare("threads", header.threads)));
         fields.extend(header.beside_devices.then(|| Field::bare("beside_devices", true)));
@@ -235,9 +258,10 @@ mod tests {
             window: 1,
             threads: 2,
             check: true,
+            stream: None,
         };
         let report = Report::new(Format::Csv, header, 1, false);
-        let fields = report.fields(8, 1.0);
+        let fields = report.fields(8, 1.0, vec![]);
         let names = csv(fields.iter().map(|field| field.name));
         assert_eq!(names, "test,btl,src,dst,size,value,unit,datatype,threads,check,simulated\n");
         let values = csv(fields.iter().map(|field| &field.value));
@@ -261,6 +285,7 @@ mod tests {
             window: 64,
             threads: 1,
             check: false,
+            stream: None,
         };
         assert_eq!(header.title(), "latency over sm, host to device 1");
         header.devices[0] = Some(DeviceIndex(0));

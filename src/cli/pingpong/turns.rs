@@ -3,8 +3,8 @@
 use cableway::{RawMemory, World};
 
 use super::active::Active;
-use super::measure::{Side, number};
 use super::remote::Remote;
+use super::side::{Side, number};
 use crate::cli::Failure;
 
 impl Side<'_> {

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cableway::{DeviceMemory, DeviceMemoryMut, Request, World};
 use parking_lot::Mutex;
 
-use super::measure::Side;
 use super::memory::Memory;
 use super::remote::Remote;
+use super::side::Side;
 use crate::cli::Failure;
 
 /// The tag and the id of the first thread; each thread has the next one.

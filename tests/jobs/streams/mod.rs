@@ -1,5 +1,6 @@
 //! Messages in the order of a stream.
 
+pub(crate) mod command;
 mod ends;
 mod graphs;
 mod order;

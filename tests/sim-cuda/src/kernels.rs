@@ -2,7 +2,7 @@
 //!
 //! A module is text that names its entries. A kernel of Cableway is identified by its name, and its text is not executed:
 //! its Rust version does what the kernel of that name in `common-cuda/kernels/` does, thread block by thread block, in
-//! the order of the stream. The text of any other kernel is executed (`ptx_run`), and can be captured. A kernel may access
+//! the order of the stream. `spin` does what the kernel of `cableway pingpong --stream` does. The text of any other kernel is executed (`ptx_run`), and can be captured. A kernel may access
 //! only memory that a kernel of its context can access. Otherwise the process ends with a line that names the address,
 //! since a real context would be lost.
 //!
@@ -29,6 +29,7 @@ use crate::reduce::{Class, Reduction};
 use crate::resident::{self, Resident};
 use crate::schedule::Work;
 use crate::settings::Settings;
+use crate::spin;
 use crate::stream;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,7 @@ enum Kernel {
     Resident,
     Packed,
     Reduce(Class),
+    Spin,
 }
 
 const KERNELS: &[(&str, Kernel)] = &[
@@ -49,6 +51,8 @@ const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_reduce_integers", Kernel::Reduce(Class::Integers)),
     ("cableway_reduce_floats", Kernel::Reduce(Class::Floats)),
     ("cableway_reduce_pairs", Kernel::Reduce(Class::Pairs)),
+    // That of the benchmarks, `src/cli/pingpong/stream/spin.ptx`.
+    ("cableway_spin", Kernel::Spin),
 ];
 
 /// A kernel in a module.
@@ -311,6 +315,7 @@ fn launch(
             }
             Kernel::Packed => Arguments::Packed(argument.cast::<Packed>().read_unaligned()),
             Kernel::Reduce(class) => Arguments::Reduce(class, Box::new(argument.cast::<Reduction>().read_unaligned())),
+            Kernel::Spin => return spin::launch(argument.cast::<u64>().read_unaligned(), &stream),
         }
     };
     let blocks = u64::from(grid[0]);

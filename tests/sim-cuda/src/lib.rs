@@ -86,6 +86,7 @@ mod schedule;
 mod settings;
 mod sharing;
 mod space;
+mod spin;
 mod stats;
 mod store;
 mod stream;

@@ -72,6 +72,7 @@ shared! {
     settings = "../../sim-cuda/src/settings.rs";
     sharing = "../../sim-cuda/src/sharing.rs";
     space = "../../sim-cuda/src/space.rs";
+    spin = "../../sim-cuda/src/spin.rs";
     stats = "../../sim-cuda/src/stats.rs";
     store = "../../sim-cuda/src/store.rs";
     stream = "../../sim-cuda/src/stream.rs";

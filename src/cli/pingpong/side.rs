@@ -1,0 +1,61 @@
+//! A rank's memory, and the content of checked messages.
+
+use cableway::{Communicator, Rank};
+
+use super::memory::{Fault, Memory};
+use super::plan::Plan;
+use crate::cli::Failure;
+
+/// The messages of this rank, and its memory.
+pub(super) struct Side<'a> {
+    pub(super) on: &'a Communicator,
+    pub(super) plan: &'a Plan,
+    pub(super) out: Memory,
+    pub(super) inbox: Memory,
+    /// The number of messages so far, which identifies checked ones.
+    sent: u64,
+    pub(super) received: u64,
+}
+
+impl<'a> Side<'a> {
+    pub(super) fn new(on: &'a Communicator, plan: &'a Plan, out: Memory, inbox: Memory) -> Self {
+        Side { on, plan, out, inbox, sent: 0, received: 0 }
+    }
+
+    pub(super) fn fill(&mut self, size: u64, window: u32) -> Result<(), Failure> {
+        for slot in 0..window {
+            self.out.fill(slot, size, number(self.on.rank(), self.sent))?;
+            self.sent += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn poison(&mut self, size: u64, window: u32) -> Result<(), Failure> {
+        for slot in 0..window {
+            self.inbox.poison(slot, size)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
+        for slot in 0..window {
+            let message = self.received;
+            self.received += 1;
+            if let Some(fault) = self.inbox.verify(slot, size, number(from, message))? {
+                return Err(self.failed(from, size, message, fault));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn failed(&self, from: Rank, size: u64, message: u64, fault: Fault) -> Failure {
+        let rank = self.on.rank();
+        let what = format!("check failed at rank {rank}, size {size}, message {message} from rank {from}");
+        Failure::failed(1, format!("{what}: {fault}"))
+    }
+}
+
+/// Returns a number that is unique to the message within the job.
+pub(super) fn number(from: Rank, message: u64) -> u64 {
+    u64::from(from) << 48 | message
+}
