@@ -85,7 +85,7 @@ pub(crate) fn linked_with_streams(file: &str, source: &str, more: &[&str]) -> Pa
     build(file, source, &[&[include, &search, "-lcableway_mpix", &run], more].concat())
 }
 
-/// Returns the executable of `tests/programs/NAME.c`, linked with the library of LibMP's calls.
+/// Returns the executable of `tests/programs/NAME.c`, or of `NAME.cc`, linked with the library of LibMP's calls.
 fn linked_with_mp(name: &str) -> PathBuf {
     let folder = object().parent().expect("a folder").to_owned();
     let profile = folder.parent().expect("cargo's folder of the profile");
@@ -93,7 +93,13 @@ fn linked_with_mp(name: &str) -> PathBuf {
     // Its helpers are those of the stream extensions.
     let streams = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
     let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", profile.display()));
-    build(name, &format!("{name}.c"), &[own, streams, &search, "-lcableway_mp", &run, "-rdynamic"])
+    let flags = [own, streams, &search, "-lcableway_mp", &run, "-rdynamic"];
+    if Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.cc")).is_file() {
+        // It needs the compiler for C++, but not its library, nor MPI's.
+        let more = ["-std=c++11", "-fno-exceptions", "-fno-rtti", "-DOMPI_SKIP_MPICXX"];
+        return build(name, &format!("{name}.cc"), &[&more[..], &flags[..]].concat());
+    }
+    build(name, &format!("{name}.c"), &flags)
 }
 
 /// Returns the file of this name that `mpicc` makes of a source in `tests/programs`. Builds it if it is older than the

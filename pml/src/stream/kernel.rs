@@ -1,0 +1,118 @@
+//! Messages that a running kernel starts.
+
+use std::sync::Arc;
+
+use cableway_common_cuda::Vendor;
+
+use super::kernel_words::{KernelWords, Turn};
+use super::message::StreamMessage;
+use super::operation::{Described, Message, StreamJob};
+use super::streams::Streams;
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::tag::{Communicator, Engine};
+
+/// A message that starts when a kernel says so, after the earlier ones to the same rank.
+struct ByKernel {
+    engine: Arc<Engine>,
+    message: Arc<Message>,
+    words: Arc<KernelWords>,
+    turn: Turn,
+    is_under_way: bool,
+}
+
+impl StreamJob for ByKernel {
+    fn poll(&mut self) -> Option<Result<(), Error>> {
+        if !self.is_under_way {
+            if !self.turn.has_come() || !self.words.is_started() {
+                return None;
+            }
+            self.is_under_way = true;
+            // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before. The
+            // caller of `start_by_kernel` keeps the buffer.
+            unsafe { self.message.start(&self.engine) };
+            self.turn.pass();
+        }
+        self.message.look();
+        self.message.result().map(|result| result.clone().map(drop))
+    }
+}
+
+impl Streams {
+    /// Takes words by which kernels in the context of a stream of the program start a message and wait for it. The
+    /// handles of the default streams mean those of the current context. Call it before such kernels run: the driver may
+    /// wait for them when it registers memory.
+    ///
+    /// # Safety
+    /// The stream exists during the call.
+    ///
+    /// # Errors
+    /// As [`stream`](Self::stream).
+    pub unsafe fn kernel_words(&self, vendor: Vendor, handle: usize) -> Result<Arc<KernelWords>, Error> {
+        // SAFETY: the caller's promise.
+        let program = unsafe { self.described(vendor, handle) }?;
+        let shared = self.started()?;
+        let held = shared.engine.devices().hold_mappings();
+        shared.kernels.take(&program, held).map(Arc::new).map_err(Error::Stream)
+    }
+
+    /// Describes a send that starts once a kernel has stored to *start*. Messages to one rank start in the order in which
+    /// they are described.
+    ///
+    /// # Safety
+    /// The buffer stays valid until the message is over, and unwritten once the kernel has stored to *start*. The
+    /// communicator stays in the engine.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend).
+    pub unsafe fn isend_by_kernel(
+        &self,
+        words: &Arc<KernelWords>,
+        to: &Arc<Communicator>,
+        (dest, tag): (i32, i32),
+        buffer: Buffer<'_>,
+    ) -> Result<StreamMessage, Error> {
+        let described = Described::send(to, dest, tag, buffer)?;
+        let buffer = described.buffer.borrow();
+        buffer.packed_len()?;
+        // The driver is asked for a new allocation now, and not while the kernel runs.
+        buffer.classify(self.started()?.engine.devices());
+        // SAFETY: the caller's promise.
+        unsafe { self.start_by_kernel(words, to, dest, Message::new(described)) }
+    }
+
+    /// Describes a job to rank `dest` that starts once a kernel has stored to *start*, in the order of messages.
+    ///
+    /// # Safety
+    /// The memory that the job uses stays valid until it is over.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub unsafe fn run_by_kernel(
+        &self,
+        words: &Arc<KernelWords>,
+        to: &Arc<Communicator>,
+        dest: i32,
+        job: Box<dyn StreamJob>,
+    ) -> Result<StreamMessage, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_by_kernel(words, to, dest, Message::job(job)) }
+    }
+
+    /// # Safety
+    /// As [`isend_by_kernel`](Self::isend_by_kernel).
+    unsafe fn start_by_kernel(
+        &self,
+        words: &Arc<KernelWords>,
+        to: &Arc<Communicator>,
+        dest: i32,
+        message: Arc<Message>,
+    ) -> Result<StreamMessage, Error> {
+        let shared = self.started()?;
+        let turn = shared.kernels.turn(Arc::as_ptr(to).expose_provenance(), dest);
+        let job = ByKernel { engine: shared.engine.clone(), message, words: words.clone(), turn, is_under_way: false };
+        let message = Message::job(Box::new(job));
+        shared.look_after(message.clone());
+        Ok(StreamMessage::new(shared.clone(), message))
+    }
+}
