@@ -190,8 +190,8 @@ unsafe fn add(
                 To::Stream(batch) => Ok(Some(unsafe { batch.run(job) })),
                 // SAFETY: the caller's promise.
                 To::Host(streams) => unsafe { streams.run(job) }.map(Some).map_err(text),
-                // SAFETY: the caller's promise.
                 To::Kernel(streams, words) => {
+                    // SAFETY: the caller's promise.
                     unsafe { streams.run_by_kernel(&words, on, peer, job) }.map(Some).map_err(text)
                 }
             }

@@ -7,9 +7,7 @@ use crate::CudaStream;
 
 /// Says what a program can use in place of a call.
 fn refuse(name: &str, instead: &str) -> c_int {
-    answer(name, || {
-        Err(Failure::Unsupported(format!("there are no queue pairs of verbs here: use {instead}")))
-    })
+    answer(name, || Err(Failure::Unsupported(format!("there are no queue pairs of verbs here: use {instead}"))))
 }
 
 /// A call that takes these arguments, uses none of them, and fails.

@@ -112,7 +112,10 @@ fn check_flags(flags: c_int, others: c_int) -> Result<(), Failure> {
 impl WaitValue {
     pub(super) fn condition(&self) -> Result<Condition, Failure> {
         Condition::numbered(self.condition).ok_or_else(|| {
-            Failure::Invalid(format!("the condition is {}: use one of GDS_WAIT_COND_GEQ, EQ, AND and NOR", self.condition))
+            Failure::Invalid(format!(
+                "the condition is {}: use one of GDS_WAIT_COND_GEQ, EQ, AND and NOR",
+                self.condition
+            ))
         })
     }
 

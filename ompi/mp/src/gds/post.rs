@@ -134,8 +134,8 @@ unsafe fn post_requests(
     stream: CudaStream,
 ) -> c_int {
     answer(name, || {
-        let count = u32::try_from(count)
-            .map_err(|_| Failure::Invalid(format!("count is {count}: it must not be negative")))?;
+        let count =
+            u32::try_from(count).map_err(|_| Failure::Invalid(format!("count is {count}: it must not be negative")))?;
         let mut entries = Vec::new();
         for at in 0..count as usize {
             // SAFETY: the caller's promise, here and below.
@@ -258,7 +258,8 @@ unsafe fn perform(operation: &Operation) -> Result<(), Failure> {
     let word = operation.address.cast::<u32>();
     match operation.kind {
         kind::WAIT_WORD => {
-            let condition = Condition::numbered(operation.condition).ok_or(Failure::invalid("there is no such condition"))?;
+            let condition =
+                Condition::numbered(operation.condition).ok_or(Failure::invalid("there is no such condition"))?;
             // SAFETY: the caller's promise; it is aligned.
             unsafe { word::wait(word, operation.value, condition) };
         }
