@@ -14,19 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Programs of LibGDSync get CUDA's header by this one. Without CUDA's toolkit the types are as its header declares them. */
-#if defined(__has_include)
-#if __has_include(<cuda.h>)
-#include <cuda.h>
-#define CABLEWAY_GDSYNC_HAS_CUDA 1
-#endif
-#endif
-#ifndef CABLEWAY_GDSYNC_HAS_CUDA
+#include <mp.h>
+
+/* mp.h includes CUDA's headers, where they are. Without them the types are as the headers declare them. */
+#ifndef CABLEWAY_MP_HAS_CUDA
 typedef struct CUstream_st *CUstream;
 typedef unsigned long long CUdeviceptr;
 #endif
-
-#include <mp.h>
 
 #ifdef __cplusplus
 #define GDS_BEGIN_DECLS extern "C" {

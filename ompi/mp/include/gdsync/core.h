@@ -127,11 +127,11 @@ typedef struct gds_descriptor {
  * A stream gets all descriptors of a call together, in their order. After an error it has got none, unless the driver refused
  * a part. A send only starts. `flags` is 0. */
 
-int gds_stream_post_descriptors(CUstream stream, size_t n_descs, gds_descriptor_t *descs, int flags);
-int gds_stream_post_send(CUstream stream, gds_send_request_t *request);
-int gds_stream_post_send_all(CUstream stream, int count, gds_send_request_t *request);
-int gds_stream_post_wait_cq(CUstream stream, gds_wait_request_t *request);
-int gds_stream_post_wait_cq_all(CUstream stream, int count, gds_wait_request_t *request);
+int gds_stream_post_descriptors(struct CUstream_st *stream, size_t n_descs, gds_descriptor_t *descs, int flags);
+int gds_stream_post_send(struct CUstream_st *stream, gds_send_request_t *request);
+int gds_stream_post_send_all(struct CUstream_st *stream, int count, gds_send_request_t *request);
+int gds_stream_post_wait_cq(struct CUstream_st *stream, gds_wait_request_t *request);
+int gds_stream_post_wait_cq_all(struct CUstream_st *stream, int count, gds_wait_request_t *request);
 /* Performs descriptors on the calling thread, which waits. Words and bytes are in host memory. */
 int gds_post_descriptors(size_t n_descs, gds_descriptor_t *descs, int flags);
 
@@ -163,8 +163,8 @@ int gds_destroy_qp(struct gds_qp *qp);
 int gds_poll_cq(struct gds_cq *cq, int ne, struct ibv_wc *wc);
 int gds_post_send(struct gds_qp *qp, gds_send_wr *wr, gds_send_wr **bad_wr);
 int gds_post_recv(struct gds_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
-int gds_stream_wait_cq(CUstream stream, struct gds_cq *cq, int flags);
-int gds_stream_queue_send(CUstream stream, struct gds_qp *qp, gds_send_wr *wr, gds_send_wr **bad_wr);
+int gds_stream_wait_cq(struct CUstream_st *stream, struct gds_cq *cq, int flags);
+int gds_stream_queue_send(struct CUstream_st *stream, struct gds_qp *qp, gds_send_wr *wr, gds_send_wr **bad_wr);
 int gds_prepare_send(struct gds_qp *qp, gds_send_wr *wr, gds_send_wr **bad_wr, gds_send_request_t *request);
 int gds_prepare_wait_cq(struct gds_cq *cq, gds_wait_request_t *request, int flags);
 int gds_post_wait_cq(struct gds_cq *cq, gds_wait_request_t *request, int flags);

@@ -9,9 +9,9 @@
 GDS_BEGIN_DECLS
 
 typedef struct gds_mem_desc {
-    CUdeviceptr original_d_ptr;
-    CUdeviceptr d_ptr; /* the address on the device */
-    void *h_ptr;       /* the address on the host */
+    unsigned long long original_d_ptr; /* CUdeviceptr */
+    unsigned long long d_ptr;          /* the address on the device */
+    void *h_ptr;                       /* the address on the host */
     void *bar_ptr;
     int flags;
     size_t alloc_size;
