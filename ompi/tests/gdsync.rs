@@ -30,7 +30,7 @@ fn libgdsyncs_descriptors_are_performed_in_their_order() {
     for level in ["single", "multiple"] {
         let run = run("mp_gds", level);
         // Of each process: conditions, writes of bytes, three sizes of mixed descriptors and of requests, and what is left.
-        support::assert_checked(&run, 2 * (5 + 3 * 6 * 2 + 3 * (2 + 4) + 4));
+        support::assert_checked(&run, 2 * (5 + 3 * 6 + 3 * (2 + 4) + 4));
         assert_says(
             &run,
             &[

@@ -107,17 +107,21 @@ static void bytes(void)
     static const size_t shifts[] = {0, 4, 1}, counts[] = {4, 20, 1024, 7, 1028, 70000};
     enum { MOST = 70000 + 64 };
     device_pointer memory = device_memory(MOST);
-    unsigned char *pageable = malloc(MOST), *source = malloc(MOST), *registered = (unsigned char *) &word[16];
-    CHECK(NULL != pageable && NULL != source);
+    unsigned char *pageable = malloc(MOST), *source = malloc(MOST), *want = malloc(MOST), *got = malloc(MOST);
+    unsigned char *registered = (unsigned char *) &word[16];
+    CHECK(NULL != pageable && NULL != source && NULL != want && NULL != got);
     for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
         for (size_t j = 0; j < sizeof counts / sizeof *counts; j++) {
-            const size_t shift = shifts[i], count = counts[j], value = 1 + 16 * i + j;
+            const size_t shift = shifts[i], count = counts[j];
             unsigned char *host = count > 2000 ? pageable : registered;
             CHECK_EQUAL(work.fill(memory, 0xee, MOST, stream), 0);
             synchronize();
             memset(pageable, 0xee, MOST);
             memset(registered, 0xee, 2048);
-            memset(source, (int) value, count);
+            memset(want, 0xee, MOST);
+            for (size_t k = 0; k < count; k++) {
+                source[k] = want[shift + k] = (unsigned char) mix(k, j, i);
+            }
             store_word(0, 0);
             gds_descriptor_t all[4] = {wait_value(&word[0], 1, GDS_WAIT_COND_EQ), write_bytes(at(memory + shift), source, count),
                                        write_bytes(host + shift, source, count), write_bytes(pageable + shift, source, count)};
@@ -126,18 +130,17 @@ static void bytes(void)
             CHECK_EQUAL(host[shift], 0xee);
             store_word(0, 1);
             synchronize();
-            check_bytes(memory + shift, count, (int) value);
-            check_bytes(memory + shift + count, 4, 0xee);
-            for (size_t k = 0; k < count; k++) {
-                CHECK_EQUAL(host[shift + k], value);
-                CHECK_EQUAL(pageable[shift + k], value);
-            }
-            CHECK_EQUAL(host[shift + count], 0xee);
-            CHECK_EQUAL(pageable[shift + count], 0xee);
+            CHECK_EQUAL(cuda.to_host(got, memory, MOST), 0);
+            CHECK_EQUAL(memcmp(got, want, MOST), 0);
+            CHECK_EQUAL(memcmp(host, want, shift + count + 4), 0);
+            CHECK_EQUAL(memcmp(pageable, want, MOST), 0);
+            count_check();
         }
     }
     free(pageable);
     free(source);
+    free(want);
+    free(got);
     CHECK_EQUAL(cuda.free(memory), 0);
 }
 
