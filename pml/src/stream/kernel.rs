@@ -38,6 +38,15 @@ impl StreamJob for ByKernel {
     }
 }
 
+impl KernelWords {
+    /// Has *over* set once a message is over. The words are used again only after the kernel has said that it saw it.
+    pub fn follow(self: &Arc<Self>, message: &StreamMessage) {
+        self.note_wait();
+        let words = self.clone();
+        message.then(move |result| words.tell_end(result.is_ok()));
+    }
+}
+
 impl Streams {
     /// Takes words by which kernels in the context of a stream of the program start a message and wait for it. The
     /// handles of the default streams mean those of the current context. Call it before such kernels run: the driver may

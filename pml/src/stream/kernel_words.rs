@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
 
-use super::message::StreamMessage;
 
 /// Words of a line.
 const LINE: usize = 16;
@@ -168,11 +167,14 @@ impl KernelWords {
         self.load(SEEN) != 0
     }
 
-    /// Has *over* set once a message is over. The words are used again only after the kernel has said that it saw it.
-    pub fn follow(self: &Arc<Self>, message: &StreamMessage) {
+    /// Notes that the kernel waits for the message's end. The words are used again only after it has said that it saw it.
+    pub(super) fn note_wait(&self) {
         self.awaited.store(true, Ordering::Relaxed);
-        let words = self.clone();
-        message.then(move |result| words.store(OVER, if result.is_ok() { Self::SET } else { Self::FAILED }));
+    }
+
+    /// Tells the kernel that the message is over.
+    pub(super) fn tell_end(&self, well: bool) {
+        self.store(OVER, if well { Self::SET } else { Self::FAILED });
     }
 
     fn load(&self, word: usize) -> u64 {
