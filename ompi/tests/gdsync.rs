@@ -113,3 +113,12 @@ fn a_kernel_learns_that_its_peer_was_killed() {
     let (run, said) = support::run_apart(&mut command, 2, &support::program("mp_killed"), &[]);
     assert!(said[0].contains("the kernel and the host learnt of it"), "{run:?} {said:?}");
 }
+
+#[test]
+fn a_kernel_does_not_wait_for_what_has_ended() {
+    let mut command = support::mpirun(2);
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::program("mp_left"));
+    let run = support::finish_within(&mut command, LIMIT).assert_success();
+    let said = run.stdout + &run.stderr;
+    assert!(said.contains("mp_finalize: 3 requests were not waited for"), "{said}");
+}

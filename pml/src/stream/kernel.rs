@@ -1,40 +1,67 @@
 //! Messages that a running kernel starts.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cableway_common_cuda::Vendor;
 
-use super::kernel_words::{KernelWords, Turn};
+use super::kernel_words::{KernelWords, Order};
 use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
+use super::shared::Shared;
 use super::streams::Streams;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::tag::{Communicator, Engine};
 
-/// A message that starts when a kernel says so, after the earlier ones to the same rank.
+/// A message that starts when a kernel says so. It is polled once the earlier ones to the same rank have started.
 struct ByKernel {
     engine: Arc<Engine>,
+    /// Its lists may hold this value.
+    shared: Weak<Shared>,
     message: Arc<Message>,
     words: Arc<KernelWords>,
-    turn: Turn,
-    is_under_way: bool,
+    order: Arc<Order<Arc<Message>>>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The kernel has not said so.
+    Waits,
+    IsUnderWay,
+    /// The thread has ended before.
+    GivenUp,
 }
 
 impl StreamJob for ByKernel {
     fn poll(&mut self) -> Option<Result<(), Error>> {
-        if !self.is_under_way {
-            if !self.turn.has_come() || !self.words.is_started() {
-                return None;
-            }
-            self.is_under_way = true;
-            // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before. The
-            // caller of `start_by_kernel` keeps the buffer.
-            unsafe { self.message.start(&self.engine) };
-            self.turn.pass();
+        match self.state {
+            State::Waits if !self.words.is_started() => return None,
+            State::Waits => self.start(),
+            State::IsUnderWay => {}
+            State::GivenUp => return Some(Err(Error::StreamsEnded)),
         }
         self.message.look();
         self.message.result().map(|result| result.clone().map(drop))
+    }
+
+    fn let_go(&mut self) {
+        if self.state == State::Waits {
+            self.state = State::GivenUp;
+        }
+    }
+}
+
+impl ByKernel {
+    fn start(&mut self) {
+        self.state = State::IsUnderWay;
+        // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before. The
+        // caller of `start_by_kernel` keeps the buffer.
+        unsafe { self.message.start(&self.engine) };
+        let next = self.order.pass();
+        if let (Some(next), Some(shared)) = (next, self.shared.upgrade()) {
+            shared.look_after(next);
+        }
     }
 }
 
@@ -118,10 +145,19 @@ impl Streams {
         message: Arc<Message>,
     ) -> Result<StreamMessage, Error> {
         let shared = self.started()?;
-        let turn = shared.kernels.turn(Arc::as_ptr(to).expose_provenance(), dest);
-        let job = ByKernel { engine: shared.engine.clone(), message, words: words.clone(), turn, is_under_way: false };
+        let order = shared.kernels.order(Arc::as_ptr(to).expose_provenance(), dest);
+        let job = ByKernel {
+            engine: shared.engine.clone(),
+            shared: Arc::downgrade(shared),
+            message,
+            words: words.clone(),
+            order: order.clone(),
+            state: State::Waits,
+        };
         let message = Message::job(Box::new(job));
-        shared.look_after(message.clone());
+        if let Some(first) = order.add(message.clone()) {
+            shared.look_after(first);
+        }
         Ok(StreamMessage::new(shared.clone(), message))
     }
 }

@@ -9,13 +9,15 @@
 //! | 8 to 15 | *seen* | the kernel: it has seen the end of the message |
 //! | 64 to 71 | *over* | the thread: the message has ended, well or not |
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
 
+use super::operation::Message;
+use crate::error::Error;
 
 /// Words of a line.
 const LINE: usize = 16;
@@ -35,7 +37,7 @@ pub(super) struct Kernels {
     /// They stay registered: unregistering may wait for kernels.
     boards: Mutex<Vec<Arc<Board>>>,
     /// By the communicator and the rank to which messages go.
-    orders: Mutex<HashMap<(usize, i32), Arc<Order>>>,
+    orders: Mutex<HashMap<(usize, i32), Arc<Order<Arc<Message>>>>>,
 }
 
 struct Board {
@@ -54,17 +56,15 @@ pub struct KernelWords {
     _held: MappingsHeld,
 }
 
-/// The order in which messages to one rank start.
-#[derive(Default)]
-pub(super) struct Order {
-    given: AtomicU64,
-    passed: AtomicU64,
+/// The order in which messages to one rank start. The thread looks at the first one only.
+pub(super) struct Order<M> {
+    inner: Mutex<Waiting<M>>,
 }
 
-/// A place in an order.
-pub(super) struct Turn {
-    order: Arc<Order>,
-    number: u64,
+struct Waiting<M> {
+    /// The thread looks at a message.
+    has_first: bool,
+    behind: VecDeque<M>,
 }
 
 impl Kernels {
@@ -94,15 +94,19 @@ impl Kernels {
         Ok(words)
     }
 
-    /// Takes the next place in the order of messages to a rank.
-    pub(super) fn turn(&self, communicator: usize, dest: i32) -> Turn {
-        let order = self.orders.lock().entry((communicator, dest)).or_default().clone();
-        let number = order.given.fetch_add(1, Ordering::Relaxed);
-        Turn { order, number }
+    /// Returns the order of messages to a rank.
+    pub(super) fn order(&self, communicator: usize, dest: i32) -> Arc<Order<Arc<Message>>> {
+        self.orders.lock().entry((communicator, dest)).or_default().clone()
     }
 
-    /// Lets kernels pass every wait for a message that has not ended: nobody looks at it any more.
+    /// Ends what waits for other messages, and lets kernels pass every wait for a message that has not ended: nobody looks at
+    /// it any more.
     pub(super) fn give_up(&self) {
+        for order in self.orders.lock().values() {
+            while let Some(message) = order.pass() {
+                message.end(Err(Error::StreamsEnded));
+            }
+        }
         for board in &*self.boards.lock() {
             let used = board.used.lock();
             let lines = used.iter().enumerate().filter(|(_, used)| **used).map(|(line, _)| line * LINE + OVER);
@@ -124,15 +128,29 @@ impl Board {
     }
 }
 
-impl Turn {
-    /// Checks whether all earlier messages have started.
-    pub(super) fn has_come(&self) -> bool {
-        self.order.passed.load(Ordering::Acquire) == self.number
+impl<M> Default for Order<M> {
+    fn default() -> Self {
+        Order { inner: Mutex::new(Waiting { has_first: false, behind: VecDeque::new() }) }
+    }
+}
+
+impl<M> Order<M> {
+    /// Adds a message. Returns it if it is the first one.
+    pub(super) fn add(&self, message: M) -> Option<M> {
+        let mut inner = self.inner.lock();
+        if std::mem::replace(&mut inner.has_first, true) {
+            inner.behind.push_back(message);
+            return None;
+        }
+        Some(message)
     }
 
-    /// Lets the next message start. Its turn has come.
-    pub(super) fn pass(&self) {
-        self.order.passed.store(self.number + 1, Ordering::Release);
+    /// Notes that the first message has started. Returns the next one, which is the first one now.
+    pub(super) fn pass(&self) -> Option<M> {
+        let mut inner = self.inner.lock();
+        let next = inner.behind.pop_front();
+        inner.has_first = next.is_some();
+        next
     }
 }
 
@@ -200,13 +218,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_to_one_rank_start_in_their_order() {
+    fn the_first_message_is_looked_at() {
+        let order = Order::default();
+        assert_eq!((order.add(1), order.add(2), order.add(3)), (Some(1), None, None));
+        assert_eq!(order.pass(), Some(2));
+        assert_eq!(order.add(4), None);
+        assert_eq!((order.pass(), order.pass(), order.pass()), (Some(3), Some(4), None));
+        assert_eq!(order.add(5), Some(5));
+    }
+
+    #[test]
+    fn each_rank_of_each_communicator_has_an_order() {
         let kernels = Kernels::default();
-        let (one, two, other) = (kernels.turn(1, 0), kernels.turn(1, 0), kernels.turn(1, 1));
-        assert!(one.has_come() && !two.has_come() && other.has_come());
-        one.pass();
-        assert!(!one.has_come() && two.has_come() && other.has_come());
-        two.pass();
-        assert!(kernels.turn(1, 0).has_come() && kernels.turn(2, 0).has_come());
+        assert!(Arc::ptr_eq(&kernels.order(1, 0), &kernels.order(1, 0)));
+        assert!(!Arc::ptr_eq(&kernels.order(1, 0), &kernels.order(1, 1)));
+        assert!(!Arc::ptr_eq(&kernels.order(1, 0), &kernels.order(2, 0)));
     }
 }
