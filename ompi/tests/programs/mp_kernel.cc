@@ -248,6 +248,8 @@ static void order(void)
     barrier();
     CHECK_EQUAL(mp_progress_all(2, recvs), 0);
     CHECK_EQUAL(mp_progress_all(1, &put), 0);
+    /* Both have looked. */
+    barrier();
     mp::device::mlx5::send(starts[0]);
     CHECK_EQUAL(mp_wait_all(2, recvs) | mp_wait_all(2, sends) | mp_wait(&put), MP_SUCCESS);
     CHECK_EQUAL(in[0], 100 + other);
