@@ -42,7 +42,9 @@ pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;
 pub use rma::{AtomicOperation, OneSided, Place, Registered, RegisteredWord, RemoteKey, Signal, SignalUpdate, Width};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
-pub use stream::{Prepared, PreparedPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread};
+pub use stream::{
+    KernelWords, Prepared, PreparedPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread,
+};
 pub use tag::{
     AttachedBuffer, Communicator, DeviceRange, Engine, ExposedMemory, Exposure, FastPath, Hook, Message, PeerHandle,
     QueueLengths, Request, SendMode, Task,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cableway_common_cuda::{ProgramStream, StreamWords};
 use parking_lot::{Condvar, Mutex};
 
+use super::kernel_words::Kernels;
 use super::operation::Message;
 use super::prepared::exchange::Exchange;
 use super::state::StreamState;
@@ -24,6 +25,7 @@ pub(super) struct Shared {
     pub(super) rounds: AtomicU64,
     pub(super) ended: AtomicBool,
     pub(super) exchange: Exchange,
+    pub(super) kernels: Kernels,
 }
 
 /// The list of streams, and how the thread is woken.
@@ -50,6 +52,7 @@ impl Shared {
             rounds: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             exchange: Exchange::new(engine),
+            kernels: Kernels::default(),
         })
     }
 
