@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use cableway_base::Rank;
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Exported, Location};
 
 use crate::{
     Access, Capabilities, Cost, Distance, Error, Fragment, FragmentKind, Local, Mapping, Mover, Operation, Received,
@@ -168,6 +168,14 @@ pub trait Endpoint: Send {
     /// at the first registered byte and ends with the last one. Returns `None` if this process cannot map it.
     fn map(&mut self, handle: &RemoteHandle) -> Option<Mapping> {
         let _ = handle;
+        None
+    }
+
+    /// Describes device memory that the peer has registered for this access, so that devices of this process can map it:
+    /// the allocation, and the offset in it of the first of `len` registered bytes. Returns `None` for other memory, and if
+    /// devices reach it in another way.
+    fn exported(&self, handle: &RemoteHandle, access: Access, len: usize) -> Option<(Exported, u64)> {
+        let _ = (handle, access, len);
         None
     }
 
