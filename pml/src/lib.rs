@@ -41,6 +41,8 @@ pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;
 pub use rma::{AtomicOperation, OneSided, Place, Registered, RegisteredWord, RemoteKey, Signal, SignalUpdate, Width};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
-pub use stream::{Prepared, PreparedPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread};
+pub use stream::{
+    Prepared, PreparedPath, PutPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread,
+};
 pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode, Task};
 pub use wire::{NodeCard, RouteCost};

@@ -44,7 +44,7 @@ impl Drop for Ending<'_> {
         std::mem::forget(self.0.take_started());
         self.0.done.notify_all();
         // A stream that has not passed its last call may still write to its words.
-        streams.into_iter().filter(|state| !state.is_idle()).for_each(std::mem::forget);
+        streams.into_iter().filter(|state| !state.is_at_rest()).for_each(std::mem::forget);
     }
 }
 
@@ -72,6 +72,9 @@ pub(super) fn run(shared: &Shared) {
         }
         let interval = shared.exchange.interval();
         let busy = !active.0.is_empty() || streams.iter().any(|state| !state.is_idle());
+        if !busy {
+            shared.close_unneeded();
+        }
         let mut control = shared.control.lock();
         if control.stop {
             return;

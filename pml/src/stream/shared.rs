@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use super::operation::Message;
 use super::prepared::exchange::Exchange;
 use super::state::StreamState;
+use super::unneeded::Unneeded;
 use crate::error::Error;
 use crate::tag::Engine;
 
@@ -24,6 +25,8 @@ pub(super) struct Shared {
     pub(super) rounds: AtomicU64,
     pub(super) ended: AtomicBool,
     pub(super) exchange: Exchange,
+    /// Mappings of memory into which streams have put.
+    pub(super) unneeded: Unneeded,
 }
 
 /// The list of streams, and how the thread is woken.
@@ -50,6 +53,7 @@ impl Shared {
             rounds: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             exchange: Exchange::new(engine),
+            unneeded: Unneeded::default(),
         })
     }
 
@@ -123,7 +127,7 @@ impl Shared {
         let mut control = self.control.lock();
         let control = &mut *control;
         // Held by this list only, so no handle is left.
-        let unused = |state: &mut Arc<StreamState>| Arc::strong_count(state) == 1 && state.is_idle();
+        let unused = |state: &mut Arc<StreamState>| Arc::strong_count(state) == 1 && state.is_at_rest();
         for state in control.streams.extract_if(.., unused) {
             control.kept.push(state.words().clone());
         }

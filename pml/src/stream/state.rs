@@ -1,7 +1,7 @@
 //! One stream, as its callers and the thread share it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::operation::Message;
 use super::queue::Queue;
 use crate::error::Error;
+use crate::rma::Passing;
 use crate::tag::Engine;
 
 /// The word that the stream writes.
@@ -37,6 +38,8 @@ pub(super) struct StreamState {
     handles: AtomicUsize,
     /// A stream that has reached this number has passed every post of a prepared operation. Changed with `last` locked.
     prepared_end: AtomicU64,
+    /// The stream as memory of peers knows it, once it puts.
+    pub(super) user: OnceLock<Arc<dyn Passing>>,
     /// The driver would wait for the stream before it maps memory.
     _held: MappingsHeld,
 }
@@ -71,6 +74,7 @@ impl StreamState {
             errors: Mutex::default(),
             handles: AtomicUsize::new(0),
             prepared_end: AtomicU64::new(0),
+            user: OnceLock::new(),
             _held: held,
         }
     }
@@ -196,6 +200,12 @@ impl StreamState {
     /// Returns whether nothing is left to do. A stream whose context is destroyed never goes on.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.lock().is_idle()
+    }
+
+    /// Returns whether nothing is left to do for anybody, so that nobody needs the stream's words any more.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let passed = || self.queue.lock().is_passed_at(self.words.load(REACHED)) || !self.program.exists();
+        self.is_idle() && passed()
     }
 
     /// Ends what waits for a stream whose context is destroyed. Returns whether it is.

@@ -36,7 +36,7 @@ const RELEASE: Duration = Duration::from_micros(50);
 /// The prepared operations of an engine.
 pub(in crate::stream) struct Exchange {
     exports: Exports,
-    imports: Imports,
+    pub(in crate::stream) imports: Imports,
     boards: Boards,
     process: Process,
     /// Those that are not agreed on.
