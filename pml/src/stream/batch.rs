@@ -143,9 +143,11 @@ impl<'s> StreamBatch<'s> {
             }
             Err(ref error) => self.withdraw(error),
         }
-        // Prepared operations and puts of the stream alone need no thread.
-        if self.for_thread {
-            self.shared.called();
+        // Puts of the stream alone need no thread, and prepared operations only one that watches their peers.
+        match self.for_thread {
+            true => self.shared.called(),
+            false if !self.prepared.is_empty() => self.shared.posted(),
+            false => {}
         }
         posted.map(drop)
     }

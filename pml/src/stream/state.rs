@@ -132,7 +132,14 @@ impl StreamState {
     /// Notes posts of prepared operations behind the call `last`. Their end shows once the stream writes a later number.
     /// The caller has locked `last`.
     pub(super) fn note_prepared(&self, last: u64) {
-        self.prepared_end.store(last + 1, Ordering::Relaxed);
+        self.prepared_end.store(last + 1, Ordering::SeqCst);
+    }
+
+    /// Returns whether the stream may have posts of prepared operations to do.
+    pub(super) fn has_posts(&self) -> bool {
+        let passed = || self.words.load(REACHED) >= self.prepared_end.load(Ordering::SeqCst);
+        // Later work counts as well.
+        !passed() && self.program.exists() && !self.program.is_idle().unwrap_or(false)
     }
 
     /// Keeps an error of a prepared operation.

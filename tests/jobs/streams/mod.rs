@@ -36,7 +36,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("streams::a_thousand_calls_are_made_behind_a_wait", || everywhere(2, &[], &[], "streams_thousand")),
     ("streams::streams_wait_for_each_other_through_messages", || everywhere(2, &[], &[], "streams_each_other")),
     ("streams::errors_release_the_stream_and_are_told", || everywhere(2, &[], &[], "streams_errors")),
-    ("streams::the_thread_sleeps_while_no_stream_has_work", || everywhere(2, &[], &[], "streams_idle")),
+    ("streams::the_thread_sleeps_while_no_stream_has_work", || {
+        everywhere(2, &[], &[], "streams_idle");
+        everywhere(2, &[], &[], "streams_idle_prepared");
+    }),
     ("streams::a_rank_that_dies_releases_every_stream", || dies("streams_dies")),
     ("streams::prepared_operations_go_there_and_back", || {
         everywhere(2, &[], &[], "streams_prepared");
@@ -90,6 +93,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_each_other", order::each_other),
     ("streams_errors", ends::errors),
     ("streams_idle", ends::idle),
+    ("streams_idle_prepared", ends::idle_beside_prepared),
     ("streams_dies", ends::dies),
     ("streams_prepared", prepared::there_and_back),
     ("streams_prepared_many", prepared::many),
