@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use cableway_base::Rank;
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Exported, Location};
 
 use crate::{
     Access, Capabilities, Cost, DeviceMapping, Distance, Error, Fragment, FragmentKind, Local, Mapping, Mover,
@@ -184,6 +184,14 @@ pub trait Endpoint: Send {
     ) -> Result<Option<DeviceMapping>, Error> {
         let _ = (handle, access, into);
         Ok(None)
+    }
+
+    /// Describes device memory that the peer has registered for this access, so that devices of this process can map it:
+    /// the allocation, and the offset in it of the first of `len` registered bytes. Returns `None` for other memory, and if
+    /// devices reach it in another way.
+    fn exported(&self, handle: &RemoteHandle, access: Access, len: usize) -> Option<(Exported, u64)> {
+        let _ = (handle, access, len);
+        None
     }
 
     /// Estimates the time of an operation with `location` as the local side, for choosing among protocols.

@@ -3,16 +3,35 @@
 use std::rc::Rc;
 
 use cableway_base::Rank;
-use cableway_pml::{Place, Signal};
+use cableway_pml::{Place, PutPath, RemoteKey, Signal};
 
+use super::StreamRef;
 use super::lent::{Lent, Use};
 use super::scope::{Kept, StreamScope};
 use crate::error::{Error, Operation};
 use crate::registration::RegisteredMemory;
 
+impl StreamRef {
+    /// Maps registered memory of another rank of this node, so that this stream and others of its context put into it alone:
+    /// no CPU then takes part in [`StreamScope::put`]. Returns what makes puts to it from now on. The memory of the data and
+    /// that of the signal's word are mapped by one call each; they may be one registration.
+    ///
+    /// Waits until the owner answers, which it does in calls that make progress. A driver maps memory only after it has
+    /// waited for streams. So map before streams have work: otherwise nothing is mapped, and [`PutPath::Thread`] says so.
+    /// A later call may try again.
+    ///
+    /// # Errors
+    /// The key is not valid or not valid any more, or its rank is gone.
+    pub fn map_for_puts(&self, key: &RemoteKey) -> Result<PutPath, Error> {
+        let operation = Operation::one_sided("map for puts", &key.at(0), key.len());
+        self.stream.map_for_puts(&self.world.one_sided, key).map_err(|error| operation.failed(error))
+    }
+}
+
 impl<'scope> StreamScope<'scope, '_> {
     /// Puts a buffer into registered memory of a rank when the stream gets there. Then the signal is given. The stream's
-    /// later work begins when both are done at the target.
+    /// later work begins when both are done at the target. [`StreamRef::map_for_puts`] lets the stream do it alone;
+    /// otherwise a thread makes the put. [`put_path`](Self::put_path) tells which.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), cableway::Error> {
@@ -29,6 +48,7 @@ impl<'scope> StreamScope<'scope, '_> {
     /// let (theirs, behind) = (&keys[peer as usize], 4 << 20);
     /// // SAFETY: the program destroys the stream after this value.
     /// let stream = unsafe { world.stream(cableway::Vendor::Nvidia, handle) }?;
+    /// println!("moved by {:?}", stream.map_for_puts(theirs)?);
     /// stream.scope(|scope| {
     ///     let field = scope.lend(&mut field)?;
     ///     let signal = Signal { at: theirs.at(behind), update: SignalUpdate::Set(1) };
@@ -49,15 +69,38 @@ impl<'scope> StreamScope<'scope, '_> {
         from.check(Use::Read)?;
         let operation = Operation::one_sided("put", &to, from.buffer().len());
         let put = || {
-            let mut batch = self.stream().batch()?;
+            let (mut batch, by) = (self.stream().batch()?, &self.world().one_sided);
             // SAFETY: the buffer is borrowed for as long as the scope, which ends after the put. `Lent` refuses conflicts.
-            let message = unsafe { batch.put(&self.world().one_sided, from.buffer(), to, signal) }?;
+            if unsafe { batch.put_alone(by, from.buffer(), to, signal) }? == PutPath::Stream {
+                return batch.post().map(|()| None);
+            }
+            // SAFETY: as above.
+            let message = unsafe { batch.put(by, from.buffer(), to, signal) }?;
             batch.wait(&[&message]);
-            batch.post().map(|()| message)
+            batch.post().map(|()| Some(message))
         };
-        let message = Rc::new(put().map_err(|error| operation.failed(error))?);
-        self.keep_message(Kept { message, operation, _communicator: None });
+        match put().map_err(|error| operation.failed(error))? {
+            Some(message) => {
+                self.keep_message(Kept { message: Rc::new(message), operation, _communicator: None });
+            }
+            None => self.world().one_sided.note_stream_put(),
+        }
         Ok(())
+    }
+
+    /// Returns what would make such a [`put`](Self::put) now: the stream alone, or a thread, and then why. Adds nothing.
+    ///
+    /// # Errors
+    /// Those of wrong arguments of [`put`](Self::put), or the target is gone.
+    pub fn put_path(
+        &'scope self,
+        from: &Lent<'scope>,
+        to: Place<'_>,
+        signal: Option<Signal<'_>>,
+    ) -> Result<PutPath, Error> {
+        let operation = Operation::one_sided("put", &to, from.buffer().len());
+        let path = self.stream().put_path(&self.world().one_sided, from.buffer(), to, signal);
+        path.map_err(|error| operation.failed(error))
     }
 
     /// Makes the stream wait until the word of 8 bytes at `offset` has at least this value, by a cyclic comparison: a

@@ -13,7 +13,7 @@ use cableway_btl::{
     Access, Capabilities, Cost, DeviceMapping, Distance, Endpoint, Error, Flags, Fragment, FragmentKind, Local,
     Mapping, Mover, Offer, Operation, Region, Registration, Remote, RemoteHandle, Sent, Token, Transfer,
 };
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Exported, Location};
 
 use self::messages::Owner;
 use crate::NAME;
@@ -192,6 +192,10 @@ impl Endpoint for SmEndpoint {
             log::debug!("{NAME}: registered memory of rank {} is not mapped: {error}", self.peer.rank);
             None
         })
+    }
+
+    fn exported(&self, handle: &RemoteHandle, access: Access, len: usize) -> Option<(Exported, u64)> {
+        DeviceHandle::view(handle)?.resolve(access, 0, len).ok()
     }
 
     fn distance(&self) -> Option<Distance> {

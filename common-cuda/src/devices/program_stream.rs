@@ -8,12 +8,14 @@ use crate::copies::CopyQueue;
 use crate::driver::{Failure, FailureKind, Stream};
 use crate::error::DeviceError;
 use crate::facts::Vendor;
+use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::word_operation::WordOperation;
 
 /// A stream that the program has made, in a context of the program.
 pub struct ProgramStream {
     pub(super) queue: Arc<CopyQueue>,
     stream: Stream,
+    device: DeviceIndex,
 }
 
 /// A step that is added to a stream.
@@ -74,7 +76,7 @@ impl Devices {
         });
         let (queue, device) = found.map_err(|failure| driver.error(failure, object()))?;
         driver.check_word_operations(device).map_err(|reason| DeviceError { call: CALL, object: object(), reason })?;
-        Ok(ProgramStream { queue, stream })
+        Ok(ProgramStream { queue, stream, device })
     }
 }
 
@@ -85,6 +87,12 @@ impl ProgramStream {
     /// Returns the handle that the program gave.
     pub fn handle(&self) -> usize {
         self.stream.raw()
+    }
+
+    /// Returns where memory would lie that was allocated in the stream's context.
+    pub fn location(&self) -> Location {
+        let context = self.queue.workspace.context.id;
+        Location { class: MemoryClass::Device, device: Some(self.device), context, buffer_id: 0 }
     }
 
     /// Adds operations on words to the stream, in their order.

@@ -73,6 +73,21 @@ pub(super) enum Begin<E> {
     Owner,
 }
 
+/// What a caller that waits for an exposure does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted<E> {
+    /// Use this many bytes. [`Exposures::end`] follows.
+    Use(Arc<E>, u64),
+    /// Wait: the owner was asked, about this registration or an earlier one.
+    Asked,
+    /// [Ask](Exposures::ask): nothing is known.
+    Unknown,
+    /// Do without: no link exposes the memory.
+    Never,
+    /// Do without: the exposure ends.
+    Ending,
+}
+
 /// The owner's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Granted<E> {
@@ -121,12 +136,48 @@ impl<E: Reached> Exposures<E> {
     }
 
     /// Returns whether a span is known to be memory that the owner has exposed.
-    pub(super) fn covers(&self, Span { name, offset, len }: &Span) -> bool {
+    pub(super) fn covers(&self, span: &Span) -> bool {
+        self.held(span).is_some()
+    }
+
+    /// Returns how a span is reached, if it is known to be memory that the owner has exposed.
+    pub(super) fn held(&self, Span { name, offset, len }: &Span) -> Option<&Arc<E>> {
         match self.entries.get(&name.slot.get()) {
-            Some(Entry { name: held, stage: Stage::Held { len: all, revoked: false, .. } }) if !self.closed => {
-                held == name && offset.checked_add(*len).is_some_and(|end| end <= *all)
+            Some(Entry { name: held, stage: Stage::Held { exposed, len: all, revoked: false, .. } })
+                if !self.closed =>
+            {
+                let inside = held == name && offset.checked_add(*len).is_some_and(|end| end <= *all);
+                inside.then_some(exposed)
             }
-            _ => false,
+            _ => None,
+        }
+    }
+
+    /// Begins a use of all of a registration for a caller that waits until the owner has answered.
+    pub(super) fn want(&mut self, name: &Name) -> Wanted<E> {
+        match self.entries.get_mut(&name.slot.get()) {
+            _ if self.closed => Wanted::Ending,
+            Some(Entry { name: held, stage }) if held == name => match stage {
+                Stage::Asked => Wanted::Asked,
+                Stage::Never => Wanted::Never,
+                Stage::Held { exposed, len, uses, revoked: false } => {
+                    *uses += 1;
+                    Wanted::Use(exposed.clone(), *len)
+                }
+                Stage::Held { .. } | Stage::Releasing => Wanted::Ending,
+            },
+            // Another registration of the slot, which the owner has ended, or is about to answer for.
+            Some(Entry { stage: Stage::Asked | Stage::Releasing, .. }) => Wanted::Asked,
+            Some(Entry { stage: Stage::Held { .. }, .. }) => Wanted::Ending,
+            Some(Entry { stage: Stage::Never, .. }) | None => Wanted::Unknown,
+        }
+    }
+
+    /// Returns how memory is reached, also if it is revoked.
+    pub(super) fn reached(&mut self, ticket: Ticket) -> Option<Arc<E>> {
+        match &self.entry(ticket)?.stage {
+            Stage::Held { exposed, .. } => Some(exposed.clone()),
+            _ => None,
         }
     }
 
@@ -236,161 +287,4 @@ impl<E: Reached> Entry<E> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use zerocopy::little_endian::U32;
-
-    use super::*;
-
-    impl Reached for u32 {
-        fn close(&self) {}
-
-        fn is_over(&self) -> bool {
-            true
-        }
-    }
-
-    fn name(slot: u32, generation: u32, authenticator: u8) -> Name {
-        Name { slot: U32::new(slot), generation: U32::new(generation), authenticator: [authenticator; 16] }
-    }
-
-    fn span(name: Name, offset: u64, len: u64) -> Span {
-        Span { name, offset, len }
-    }
-
-    #[test]
-    fn an_exposure_is_asked_for_once_and_used_until_it_is_revoked() {
-        let mut exposures = Exposures::default();
-        let (key, forged) = (name(3, 1, 7), name(3, 1, 8));
-        let ticket = Ticket::from(&key);
-        assert_eq!(exposures.granted(ticket, Granted::Exposed { exposed: 5, len: 100 }), None, "nobody asked");
-        assert_eq!(exposures.begin(&span(key, 0, 10)), Begin::Ask);
-        assert_eq!(exposures.begin(&span(key, 0, 10)), Begin::Owner);
-        assert_eq!(exposures.granted(ticket, Granted::Exposed { exposed: 5, len: 100 }), Some(false));
-        assert_eq!(exposures.begin(&span(key, 90, 10)), Begin::Use(Arc::new(5)));
-        // What the owner alone can refuse goes to the owner.
-        for wrong in [span(forged, 0, 1), span(key, 91, 10), span(key, u64::MAX, 2), span(name(3, 2, 7), 0, 1)] {
-            assert_eq!(exposures.begin(&wrong), Begin::Owner);
-            assert!(!exposures.covers(&wrong));
-        }
-        assert!(exposures.covers(&span(key, 92, 8)));
-        assert!(!exposures.revoke(ticket), "an access is under way");
-        assert_eq!(exposures.begin(&span(key, 0, 1)), Begin::Owner);
-        assert!(!exposures.covers(&span(key, 0, 1)));
-        assert!(exposures.end(ticket));
-        assert_eq!(exposures.begin(&span(key, 0, 1)), Begin::Owner, "the owner has not been told yet");
-        exposures.released(ticket);
-        assert_eq!(exposures.begin(&span(key, 0, 1)), Begin::Ask);
-        assert_eq!(exposures.granted(ticket, Granted::Refused), Some(false));
-        assert!(!exposures.is_open());
-    }
-
-    #[test]
-    fn an_answer_after_the_end_is_released_at_once() {
-        let mut exposures = Exposures::default();
-        let key = name(0, 1, 0);
-        assert_eq!(exposures.begin(&span(key, 0, 1)), Begin::Ask);
-        assert_eq!(exposures.close(), []);
-        assert!(exposures.is_open());
-        assert_eq!(exposures.granted(Ticket::from(&key), Granted::Exposed { exposed: 0, len: 1 }), Some(true));
-        exposures.released(Ticket::from(&key));
-        assert!(!exposures.is_open());
-        assert_eq!(exposures.begin(&span(key, 0, 1)), Begin::Owner);
-    }
-
-    #[derive(Clone, Copy, Debug)]
-    enum Step {
-        Begin(u32),
-        End(u32),
-        Grant(u32),
-        Revoke(u32),
-        Told(u32),
-        Close,
-    }
-
-    proptest! {
-        /// The owner is told exactly once for each exposure, with no use under way, and no use begins afterwards.
-        #[test]
-        fn nothing_is_used_after_its_release(steps in prop::collection::vec(prop_oneof![
-            6 => (0..3_u32).prop_map(Step::Begin),
-            5 => (0..3_u32).prop_map(Step::End),
-            4 => (0..3_u32).prop_map(Step::Grant),
-            3 => (0..3_u32).prop_map(Step::Revoke),
-            3 => (0..3_u32).prop_map(Step::Told),
-            1 => Just(Step::Close),
-        ], 0..120)) {
-            #[derive(Clone, Copy, Default, PartialEq, Debug)]
-            struct Model { asked: bool, held: bool, revoked: bool, uses: u32, releasing: bool }
-            let mut exposures = Exposures::<u32>::default();
-            let (mut model, mut closed) = ([Model::default(); 3], false);
-            for step in steps {
-                match step {
-                    Step::Begin(slot) => {
-                        let it = &mut model[slot as usize];
-                        let expected = match (closed, *it) {
-                            (false, Model { held: true, revoked: false, .. }) => Begin::Use(Arc::new(slot)),
-                            (false, Model { asked: false, held: false, releasing: false, .. }) => Begin::Ask,
-                            _ => Begin::Owner,
-                        };
-                        let begun = exposures.begin(&span(name(slot, 1, 0), 0, 8));
-                        it.uses += u32::from(matches!(begun, Begin::Use(_)));
-                        it.asked |= begun == Begin::Ask;
-                        prop_assert_eq!(begun, expected);
-                    }
-                    Step::End(slot) => {
-                        let it = &mut model[slot as usize];
-                        if it.uses > 0 {
-                            it.uses -= 1;
-                            let tell = exposures.end(Ticket { slot, generation: 1 });
-                            prop_assert_eq!(tell, it.revoked && it.uses == 0);
-                            if tell {
-                                *it = Model { releasing: true, ..Model::default() };
-                            }
-                        }
-                    }
-                    Step::Grant(slot) => {
-                        let it = &mut model[slot as usize];
-                        let exposed = Granted::Exposed { exposed: slot, len: 8 };
-                        let granted = exposures.granted(Ticket { slot, generation: 1 }, exposed);
-                        prop_assert_eq!(granted, it.asked.then_some(closed));
-                        if it.asked {
-                            *it = Model { held: !closed, releasing: closed, ..Model::default() };
-                        }
-                    }
-                    Step::Revoke(slot) => {
-                        let it = &mut model[slot as usize];
-                        let tell = exposures.revoke(Ticket { slot, generation: 1 });
-                        prop_assert_eq!(tell, it.held && it.uses == 0);
-                        it.revoked |= it.held;
-                        if tell {
-                            *it = Model { releasing: true, ..Model::default() };
-                        }
-                    }
-                    Step::Told(slot) => {
-                        let it = &mut model[slot as usize];
-                        exposures.released(Ticket { slot, generation: 1 });
-                        if it.releasing {
-                            *it = Model::default();
-                        }
-                    }
-                    Step::Close => {
-                        closed = true;
-                        let mut told: Vec<u32> = exposures.close().iter().map(|ticket| ticket.slot).collect();
-                        told.sort_unstable();
-                        let idle = |it: &Model| it.held && it.uses == 0;
-                        let expected: Vec<u32> = (0..3).filter(|slot| idle(&model[*slot as usize])).collect();
-                        prop_assert_eq!(told, expected);
-                        for it in &mut model {
-                            it.revoked |= it.held;
-                            if idle(it) {
-                                *it = Model { releasing: true, ..Model::default() };
-                            }
-                        }
-                    }
-                }
-                let open = model.iter().any(|it| *it != Model::default());
-                prop_assert_eq!(exposures.is_open(), open);
-            }
-        }
-    }
-}
+mod tests;

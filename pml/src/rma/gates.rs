@@ -7,10 +7,12 @@ use std::sync::{Arc, OnceLock};
 
 use cableway_base::gate::Gate;
 use cableway_btl::Mapping;
+use parking_lot::Mutex;
 
 use super::exposure_wire::Ways;
 use super::exposures::Reached;
 use super::key::Name;
+use super::passing::{Accesses, DeviceMemory, Passing};
 use super::registry::Span;
 
 /// Exposures of one owner that are mapped at a time. Others go the other ways. Owners number their registrations from 0
@@ -49,9 +51,19 @@ impl Mapped {
     }
 }
 
+/// What streams do with memory of an owner.
+#[derive(Default)]
+pub(super) struct ByStreams {
+    /// For each context.
+    pub(super) mapped: Vec<DeviceMemory>,
+    pub(super) accesses: Accesses<dyn Passing>,
+}
+
 /// How this process reaches memory of an owner.
 pub(super) struct Reach {
     pub(super) ways: Ways,
+    /// Locked after the exposures.
+    pub(super) streams: Mutex<ByStreams>,
     gate: Option<Arc<Gate<Mapped>>>,
     /// Whether the gate may serve another exposure by now.
     over: AtomicBool,
@@ -60,18 +72,23 @@ pub(super) struct Reach {
 impl Reach {
     /// Describes memory that was exposed, and mapped if there is an open gate to it.
     pub(super) fn new(ways: Ways, gate: Option<Arc<Gate<Mapped>>>) -> Self {
-        Reach { ways, gate, over: AtomicBool::new(false) }
+        Reach { ways, streams: Mutex::default(), gate, over: AtomicBool::new(false) }
     }
 }
 
 impl Reached for Reach {
     fn close(&self) {
+        self.streams.lock().accesses.close();
         if let Some(gate) = &self.gate {
             gate.close();
         }
     }
 
     fn is_over(&self) -> bool {
+        // A gate that is over must not be asked again.
+        if self.streams.lock().accesses.under_way().is_some() {
+            return false;
+        }
         let over = self.gate.as_ref().is_none_or(|gate| gate.is_over());
         self.over.fetch_or(over, Ordering::AcqRel);
         over

@@ -12,12 +12,13 @@
 //!   die.
 //! - `direct`: operations that the caller makes by itself. `exposures`, `reach`: the memory that it reaches so. `grants`,
 //!   `exposing`: the same at the owner. `exposure_wire`: their messages. `exposures` and `grants` are pure
-//!   state. `gates`, `mapped`: operations that are loads and stores.
+//!   state. `gates`, `mapped`: operations that are loads and stores. `by_streams`, `passing`: puts that streams make.
 //!
 //! # Order
 //! Operations to one target are independent of each other, unless a fence is between them. The signal of a put is given
 //! after all its data is there. An operation is complete at the caller only after it is complete at the target.
 
+mod by_streams;
 mod caller;
 mod calls;
 mod direct;
@@ -31,6 +32,7 @@ mod kinds;
 mod mapped;
 mod operation;
 mod owner;
+mod passing;
 mod reach;
 mod registered;
 mod registry;
@@ -46,8 +48,10 @@ use std::time::Instant;
 use cableway_base::Rank;
 use cableway_common_cuda::MemoryClass;
 
+pub(crate) use by_streams::{Exposable, StreamPut};
 pub use key::{Place, RemoteKey};
 pub use kinds::{AtomicOperation, Signal, SignalUpdate, Width};
+pub(crate) use passing::{DeviceMemory, Passing};
 use registered::LAST_WAIT;
 pub use registered::{Registered, RegisteredWord};
 

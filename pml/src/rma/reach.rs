@@ -42,9 +42,33 @@ impl Caller {
     /// Handles a revocation.
     pub(super) fn revoked(self: &Arc<Self>, arrival: Arrival<'_>) -> Result<(), Malformed> {
         let (ticket, owner) = (Ticket::parse(arrival.header())?, arrival.source());
-        let release = self.exposures_of(owner, |exposures| exposures.revoke(ticket));
-        self.release_if(release == Some(true), owner, ticket);
+        let revoked = self.exposures_of(owner, |exposures| (exposures.reached(ticket), exposures.revoke(ticket)));
+        let Some((reach, release)) = revoked else { return Ok(()) };
+        self.release_if(release, owner, ticket);
+        if let (false, Some(reach)) = (release, reach) {
+            self.release_after_streams(owner, reach);
+        }
         Ok(())
+    }
+
+    /// Releases revoked memory once the streams that access it have passed.
+    fn release_after_streams(self: &Arc<Self>, owner: Rank, reach: Arc<Reach>) {
+        let (me, first) = (Arc::downgrade(self), reach.streams.lock().accesses.under_way().cloned());
+        let look = move || {
+            let Some(caller) = me.upgrade() else { return true };
+            if reach.streams.lock().accesses.under_way().is_some() {
+                return false;
+            }
+            let over = caller.exposures_of(owner, Exposures::over).unwrap_or_default();
+            over.into_iter().for_each(|ticket| caller.release_if(true, owner, ticket));
+            true
+        };
+        // It may have passed just now.
+        if !look()
+            && let Some(stream) = first
+        {
+            stream.look_until(Box::new(look));
+        }
     }
 
     /// Ends a direct access.

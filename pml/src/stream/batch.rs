@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
 use super::prepared::pair::{Agreed, Pair};
+use super::queue::Written;
 use super::shared::Shared;
 use super::state::StreamState;
 use crate::buffer::Buffer;
@@ -24,13 +25,15 @@ pub struct StreamBatch<'s> {
     last: MutexGuard<'s, u64>,
     /// The number before the first call.
     before: u64,
-    /// The mark before the first call.
-    mark: u64,
-    steps: SmallVec<[StreamStep; 4]>,
+    /// The numbers that the stream wrote before the first call.
+    written: Written,
+    pub(super) steps: SmallVec<[StreamStep; 4]>,
     /// Prepared operations among the calls.
     prepared: SmallVec<[Arc<Pair>; 1]>,
     /// Why no graph can contain the calls.
     uncapturable: Option<Uncapturable>,
+    /// The thread has something to do.
+    for_thread: bool,
 }
 
 /// Why calls cannot be captured into a graph.
@@ -45,9 +48,9 @@ impl<'s> StreamBatch<'s> {
     /// Begins calls. Holds the stream's lock.
     pub(super) fn new(shared: &'s Arc<Shared>, state: &'s Arc<StreamState>) -> Self {
         let last = state.last.lock();
-        let (before, mark) = (*last, state.queue.lock().last_mark());
+        let (before, written) = (*last, state.queue.lock().written());
         let (steps, prepared) = (SmallVec::new(), SmallVec::new());
-        StreamBatch { shared, state, last, before, mark, steps, prepared, uncapturable: None }
+        StreamBatch { shared, state, last, before, written, steps, prepared, uncapturable: None, for_thread: false }
     }
 
     /// As [`Stream::isend`](super::Stream::isend).
@@ -140,9 +143,11 @@ impl<'s> StreamBatch<'s> {
             }
             Err(ref error) => self.withdraw(error),
         }
-        // Prepared operations need no thread.
-        if self.uncapturable.is_some() {
-            self.shared.called();
+        // Puts of the stream alone need no thread, and prepared operations only one that watches their peers.
+        match self.for_thread {
+            true => self.shared.called(),
+            false if !self.prepared.is_empty() => self.shared.posted(),
+            false => {}
         }
         posted.map(drop)
     }
@@ -225,14 +230,22 @@ impl<'s> StreamBatch<'s> {
         StreamMessage::new(self.shared.clone(), message)
     }
 
+    /// Makes the stream write the number of a call in which the thread has no part.
+    pub(super) fn pass(&mut self, number: u64) {
+        self.uncapturable.get_or_insert(Uncapturable::Numbered);
+        self.state.queue.lock().pass(number);
+        self.steps.push(StreamStep::Word(WordOperation::write(self.state.reached_address(), number)));
+    }
+
     /// Returns the number of the next call.
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         *self.last += 1;
         *self.last
     }
 
     /// Makes the stream write a number. It stands for those before it.
     fn write(&mut self, number: u64) {
+        self.for_thread = true;
         let address = self.state.reached_address();
         match self.steps.last_mut() {
             Some(StreamStep::Word(last)) if last.address == address => last.value = number,
@@ -241,13 +254,14 @@ impl<'s> StreamBatch<'s> {
     }
 
     fn push(&mut self, operation: WordOperation) {
+        self.for_thread = true;
         self.uncapturable.get_or_insert(Uncapturable::Numbered);
         self.steps.push(StreamStep::Word(operation));
     }
 
     /// Ends the batch's messages. If the driver took a part of the calls, the stream passes it.
     fn withdraw(&mut self, error: &Error) {
-        let withdrawn = self.state.queue.lock().withdraw(self.before, self.mark);
+        let withdrawn = self.state.queue.lock().withdraw(self.before, self.written);
         withdrawn.iter().for_each(|message| message.end(Err(error.clone())));
     }
 }

@@ -19,8 +19,10 @@
 //! A message that fails is over, so the stream that waits for it goes on. The error is told by the message, and by the
 //! next call on the stream if no one has asked the message by then.
 
+mod alone;
 mod batch;
 mod handle;
+mod imported;
 mod kernel;
 mod kernel_words;
 mod message;
@@ -33,7 +35,9 @@ mod queue;
 mod shared;
 mod state;
 mod streams;
+mod unneeded;
 
+pub use alone::PutPath;
 pub use batch::StreamBatch;
 pub use handle::Stream;
 pub use kernel_words::KernelWords;

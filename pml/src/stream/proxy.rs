@@ -45,7 +45,7 @@ impl Drop for Ending<'_> {
         std::mem::forget(self.0.take_started());
         self.0.done.notify_all();
         // A stream that has not passed its last call may still write to its words.
-        streams.into_iter().filter(|state| !state.is_idle()).for_each(std::mem::forget);
+        streams.into_iter().filter(|state| !state.is_at_rest()).for_each(std::mem::forget);
     }
 }
 
@@ -71,8 +71,14 @@ pub(super) fn run(shared: &Shared) {
             let _control = shared.control.lock();
             shared.done.notify_all();
         }
-        let interval = shared.exchange.interval();
         let busy = !active.0.is_empty() || streams.iter().any(|state| !state.is_idle());
+        let interval = match busy {
+            true => None,
+            false => {
+                shared.close_unneeded();
+                shared.rest_if_possible()
+            }
+        };
         let mut control = shared.control.lock();
         if control.stop {
             return;
@@ -83,15 +89,17 @@ pub(super) fn run(shared: &Shared) {
             while control.calls == calls && !control.stop && !over {
                 match interval {
                     None => shared.wake.wait(&mut control),
-                    // Nobody calls if a peer dies while streams alone move data.
+                    // Nobody calls if a peer dies while a stream waits for it.
                     Some(interval) => over = shared.wake.wait_for(&mut control, interval).timed_out(),
                 }
             }
             control.asleep = false;
+            shared.rests.store(false, Ordering::SeqCst);
             (idle, rounds) = (0, 0);
             continue;
         }
         drop(control);
+        shared.rests.store(false, Ordering::SeqCst);
         idle = if moved { 0 } else { idle.saturating_add(1) };
         rounds += 1;
         shared.engine.waited(rounds);

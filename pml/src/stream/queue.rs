@@ -11,14 +11,23 @@ pub(super) trait Awaited: Clone {
     fn is_over(&self) -> bool;
 }
 
+/// The last numbers that a stream writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// For the thread.
+    mark: u64,
+    /// Behind calls in which the thread has no part.
+    pass: u64,
+}
+
 /// The calls on one stream that are not done, in their order.
 pub(super) struct Queue<O> {
     /// Operations that start when the stream has reached their number.
     starts: VecDeque<(u64, O)>,
     /// Numbers that the stream waits for, and the operations that must be over first.
     waits: VecDeque<(u64, Vec<O>)>,
-    /// The last number that the stream will write.
-    last_mark: u64,
+    /// The last numbers that the stream will write.
+    last: Written,
     /// The last number that was seen.
     reached: u64,
 }
@@ -26,7 +35,12 @@ pub(super) struct Queue<O> {
 impl<O: Awaited> Queue<O> {
     /// Creates a queue of a stream that has reached `number`.
     pub(super) fn new(number: u64) -> Self {
-        Queue { starts: VecDeque::new(), waits: VecDeque::new(), last_mark: number, reached: number }
+        Queue {
+            starts: VecDeque::new(),
+            waits: VecDeque::new(),
+            last: Written { mark: number, pass: number },
+            reached: number,
+        }
     }
 
     /// Adds an operation that starts at `number`. Numbers grow from call to call.
@@ -42,20 +56,26 @@ impl<O: Awaited> Queue<O> {
 
     /// Notes that the stream writes `number` when it gets there.
     pub(super) fn mark(&mut self, number: u64) {
-        self.last_mark = number;
+        self.last.mark = number;
     }
 
-    /// Takes back the operations of the calls after `number`, which the driver refused. `mark` is the mark before them.
+    /// Notes that the stream writes `number` behind a call in which the thread has no part.
+    pub(super) fn pass(&mut self, number: u64) {
+        self.last.pass = number;
+    }
+
+    /// Takes back the operations of the calls after `number`, which the driver refused. `before` is the last number that
+    /// the stream wrote before them.
     /// Their waits stay, because the stream may have got some of them.
-    pub(super) fn withdraw(&mut self, number: u64, mark: u64) -> Vec<O> {
-        self.last_mark = mark;
+    pub(super) fn withdraw(&mut self, number: u64, before: Written) -> Vec<O> {
+        self.last = before;
         let kept = self.starts.partition_point(|(at, _)| *at <= number);
         self.starts.drain(kept..).map(|(_, operation)| operation).collect()
     }
 
-    /// Returns the last number that the stream writes.
-    pub(super) fn last_mark(&self) -> u64 {
-        self.last_mark
+    /// Returns the last numbers that the stream writes.
+    pub(super) fn written(&self) -> Written {
+        self.last
     }
 
     /// Notes the number in the stream's word. Returns whether it is new.
@@ -90,14 +110,19 @@ impl<O: Awaited> Queue<O> {
         released
     }
 
-    /// Returns whether nothing is left to do until the next call.
+    /// Returns whether nothing is left to do for the thread until the next call.
     pub(super) fn is_idle(&self) -> bool {
         self.is_idle_at(self.reached)
     }
 
+    /// Returns whether the stream, whose word is `reached`, has also passed the calls in which the thread has no part.
+    pub(super) fn is_passed_at(&self, reached: u64) -> bool {
+        reached >= self.last.pass
+    }
+
     /// Returns whether nothing is left to do, if the stream's word is `reached`, perhaps not noted yet.
     pub(super) fn is_idle_at(&self, reached: u64) -> bool {
-        self.starts.is_empty() && self.waits.is_empty() && reached >= self.last_mark
+        self.starts.is_empty() && self.waits.is_empty() && reached >= self.last.mark
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use cableway_common_cuda::{ProgramStream, StreamWords};
 use parking_lot::{Condvar, Mutex};
@@ -10,6 +11,7 @@ use super::kernel_words::Kernels;
 use super::operation::Message;
 use super::prepared::exchange::Exchange;
 use super::state::StreamState;
+use super::unneeded::Unneeded;
 use crate::error::Error;
 use crate::tag::Engine;
 
@@ -21,11 +23,15 @@ pub(super) struct Shared {
     pub(super) wake: Condvar,
     /// Signalled when something is done.
     pub(super) done: Condvar,
+    /// The thread is about to sleep until the next call, or does. Posts of prepared operations wake it then.
+    pub(super) rests: AtomicBool,
     /// Rounds of the thread, for tests that show that it sleeps.
     pub(super) rounds: AtomicU64,
     pub(super) ended: AtomicBool,
     pub(super) exchange: Exchange,
     pub(super) kernels: Kernels,
+    /// Mappings of memory into which streams have put.
+    pub(super) unneeded: Unneeded,
 }
 
 /// The list of streams, and how the thread is woken.
@@ -49,10 +55,12 @@ impl Shared {
             control: Mutex::default(),
             wake: Condvar::new(),
             done: Condvar::new(),
+            rests: AtomicBool::new(false),
             rounds: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             exchange: Exchange::new(engine),
             kernels: Kernels::default(),
+            unneeded: Unneeded::default(),
         })
     }
 
@@ -67,6 +75,25 @@ impl Shared {
         control.calls += 1;
         if std::mem::take(&mut control.asleep) {
             self.wake.notify_one();
+        }
+    }
+
+    /// Says that the thread rests, unless a stream may wait for a peer. Returns how long it may sleep then.
+    pub(super) fn rest_if_possible(&self) -> Option<Duration> {
+        // First, so that a post which comes now wakes it, or is seen.
+        self.rests.store(true, Ordering::SeqCst);
+        let interval = self.exchange.interval();
+        if interval.is_some() {
+            self.rests.store(false, Ordering::SeqCst);
+        }
+        interval
+    }
+
+    /// Tells the thread that a stream may wait for a peer, if it sleeps until the next call.
+    pub(super) fn posted(&self) {
+        // The thread looks for posts after it has said that it rests.
+        if self.rests.load(Ordering::SeqCst) {
+            self.called();
         }
     }
 
@@ -126,7 +153,7 @@ impl Shared {
         let mut control = self.control.lock();
         let control = &mut *control;
         // Held by this list only, so no handle is left.
-        let unused = |state: &mut Arc<StreamState>| Arc::strong_count(state) == 1 && state.is_idle();
+        let unused = |state: &mut Arc<StreamState>| Arc::strong_count(state) == 1 && state.is_at_rest();
         for state in control.streams.extract_if(.., unused) {
             control.kept.push(state.words().clone());
         }

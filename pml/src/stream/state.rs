@@ -1,7 +1,7 @@
 //! One stream, as its callers and the thread share it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::operation::Message;
 use super::queue::Queue;
 use crate::error::Error;
+use crate::rma::Passing;
 use crate::tag::Engine;
 
 /// The word that the stream writes.
@@ -37,6 +38,8 @@ pub(super) struct StreamState {
     handles: AtomicUsize,
     /// A stream that has reached this number has passed every post of a prepared operation. Changed with `last` locked.
     prepared_end: AtomicU64,
+    /// The stream as memory of peers knows it, once it puts.
+    pub(super) user: OnceLock<Arc<dyn Passing>>,
     /// The driver would wait for the stream before it maps memory.
     _held: MappingsHeld,
 }
@@ -71,6 +74,7 @@ impl StreamState {
             errors: Mutex::default(),
             handles: AtomicUsize::new(0),
             prepared_end: AtomicU64::new(0),
+            user: OnceLock::new(),
             _held: held,
         }
     }
@@ -128,7 +132,14 @@ impl StreamState {
     /// Notes posts of prepared operations behind the call `last`. Their end shows once the stream writes a later number.
     /// The caller has locked `last`.
     pub(super) fn note_prepared(&self, last: u64) {
-        self.prepared_end.store(last + 1, Ordering::Relaxed);
+        self.prepared_end.store(last + 1, Ordering::SeqCst);
+    }
+
+    /// Returns whether the stream may have posts of prepared operations to do.
+    pub(super) fn has_posts(&self) -> bool {
+        let passed = || self.words.load(REACHED) >= self.prepared_end.load(Ordering::SeqCst);
+        // Later work counts as well.
+        !passed() && self.program.exists() && !self.program.is_idle().unwrap_or(false)
     }
 
     /// Keeps an error of a prepared operation.
@@ -196,6 +207,12 @@ impl StreamState {
     /// Returns whether nothing is left to do. A stream whose context is destroyed never goes on.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.lock().is_idle()
+    }
+
+    /// Returns whether nothing is left to do for anybody, so that nobody needs the stream's words any more.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let passed = || self.queue.lock().is_passed_at(self.words.load(REACHED)) || !self.program.exists();
+        self.is_idle() && passed()
     }
 
     /// Ends what waits for a stream whose context is destroyed. Returns whether it is.

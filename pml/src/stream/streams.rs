@@ -171,7 +171,8 @@ impl Streams {
     /// Returns whether the thread sleeps until the next call.
     #[doc(hidden)]
     pub fn is_asleep(&self) -> bool {
-        self.inner.shared.control.lock().asleep
+        let shared = &self.inner.shared;
+        shared.control.lock().asleep && shared.rests.load(Ordering::SeqCst)
     }
 }
 

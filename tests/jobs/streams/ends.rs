@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use cableway::{EngineError, World};
 
+use super::prepared::expect_path;
 use super::{Outcome, Program, expect, expect_bytes, raw};
 use crate::device_programs::app::NON_BLOCKING_STREAM;
 use crate::faults::{kill_myself, survived};
@@ -96,19 +97,56 @@ pub(super) fn idle() -> Outcome {
             }
         })?;
         expect(byte, [0])?;
-        let asleep = |world: &World| world.stream_thread().filter(|(_, asleep)| *asleep).map(|(rounds, _)| rounds);
-        let before = loop {
-            match asleep(&program.world) {
-                Some(rounds) => break rounds,
-                None => std::thread::yield_now(),
-            }
-        };
-        for _ in 0..3000 {
-            on.sendrecv(&[1_u8; 100], (peer, 2), &mut [0_u8; 100], (peer, 2))?;
-        }
-        expect(asleep(&program.world), Some(before))?;
+        sleeps(&program)?;
     }
     Ok(())
+}
+
+/// Returns the thread's rounds once it sleeps. It looks for nothing meanwhile.
+fn sleeps(program: &Program) -> Result<u64, Box<dyn std::error::Error>> {
+    let (on, peer) = (program.world.communicator(), 1 - program.me);
+    let asleep = |world: &World| world.stream_thread().filter(|(_, asleep)| *asleep).map(|(rounds, _)| rounds);
+    while asleep(&program.world).is_none() {
+        std::thread::yield_now();
+    }
+    // The rounds are read before the sleep is seen, so only now they are the last ones.
+    let before = asleep(&program.world).ok_or("the thread was woken")?;
+    for _ in 0..3000 {
+        on.sendrecv(&[1_u8; 100], (peer, 2), &mut [0_u8; 100], (peer, 2))?;
+    }
+    expect(asleep(&program.world), Some(before))?;
+    Ok(before)
+}
+
+/// Prepared operations exist, and no stream waits for one: the thread sleeps until a post wakes it.
+pub(super) fn idle_beside_prepared() -> Outcome {
+    let program = Program::start()?;
+    let (on, peer, len) = (program.world.communicator(), 1 - program.me, 3000);
+    let handle = program.app.stream(NON_BLOCKING_STREAM);
+    let stream = program.describe(handle)?;
+    let (mut out, mut back) = (raw(program.app.malloc(len), len), raw(program.app.malloc(len), len));
+    stream.scope(|scope| -> Outcome {
+        let (out, back) = (scope.lend(&mut out)?, scope.lend(&mut back)?);
+        let (there, here) = (scope.prepare_send(on, &out, peer, 1)?, scope.prepare_recv(on, &back, peer, 1)?);
+        expect_path(&there, true)?;
+        expect_path(&here, true)?;
+        let mut last = sleeps(&program)?;
+        for _ in 0..3 {
+            for _ in 0..10 {
+                match program.me {
+                    0 => scope.post(&[&there, &here])?,
+                    _ => scope.post(&[&here, &there])?,
+                }
+            }
+            program.app.cuStreamSynchronize(handle).map_err(super::answered)?;
+            let rounds = sleeps(&program)?;
+            expect(rounds > last, true)?;
+            last = rounds;
+        }
+        Ok(())
+    })?;
+    stream.check()?;
+    Ok(on.barrier()?)
 }
 
 /// Streams of ranks 0 and 2 wait for messages of rank 1, which dies.

@@ -11,7 +11,7 @@ const LEN: usize = 256;
 const THREAD_LOCAL: i32 = 1;
 
 /// An executable graph of what `work` adds to the stream.
-fn capture(
+pub(super) fn capture(
     program: &Program,
     stream: Handle,
     work: impl FnOnce() -> Outcome,

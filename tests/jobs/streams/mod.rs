@@ -1,5 +1,6 @@
 //! Messages in the order of a stream.
 
+mod alone;
 pub(crate) mod command;
 mod ends;
 mod graphs;
@@ -36,7 +37,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("streams::a_thousand_calls_are_made_behind_a_wait", || everywhere(2, &[], &[], "streams_thousand")),
     ("streams::streams_wait_for_each_other_through_messages", || everywhere(2, &[], &[], "streams_each_other")),
     ("streams::errors_release_the_stream_and_are_told", || everywhere(2, &[], &[], "streams_errors")),
-    ("streams::the_thread_sleeps_while_no_stream_has_work", || everywhere(2, &[], &[], "streams_idle")),
+    ("streams::the_thread_sleeps_while_no_stream_has_work", || {
+        everywhere(2, &[], &[], "streams_idle");
+        everywhere(2, &[], &[], "streams_idle_prepared");
+    }),
     ("streams::a_rank_that_dies_releases_every_stream", || dies("streams_dies")),
     ("streams::prepared_operations_go_there_and_back", || {
         everywhere(2, &[], &[], "streams_prepared");
@@ -61,6 +65,25 @@ pub(crate) const TESTS: &[Test] = &[
     ("streams::a_thousand_puts_are_made_behind_a_wait", || everywhere(2, &[], &[], "streams_puts_gate")),
     ("streams::puts_that_fail_release_the_stream_and_are_told", || everywhere(2, &[], &[], "streams_puts_refused")),
     ("streams::a_rank_that_dies_releases_waits_for_signals", || dies("streams_puts_die")),
+    ("streams::streams_put_alone", || {
+        over_sm(&[], &[], "streams_alone");
+        over_sm(&["default_stream_order=legacy"], &[("SIM_CUDA_SEED", "7")], "streams_alone");
+    }),
+    ("streams::a_thread_puts_what_streams_cannot", || {
+        over_sm(&["device_protocols=copy"], &[("STREAMS_BY_THREAD", "1")], "streams_alone");
+        over_sm(&[], &[], "streams_alone_choices");
+        over_sm(&[], &[], "streams_alone_pools");
+        if transports().iter().any(|btl| btl == "tcp") {
+            only("tcp", &[], &[("STREAMS_BY_THREAD", "1")], "streams_alone");
+        }
+    }),
+    ("streams::the_end_of_a_registration_waits_for_puts", || {
+        for seed in ["1", "2"] {
+            over_sm(&[], &[("SIM_CUDA_SEED", seed)], "streams_alone_deregistered");
+        }
+    }),
+    ("streams::memory_is_mapped_for_puts_again_and_again", || over_sm(&[], &[], "streams_alone_again")),
+    ("streams::a_rank_that_dies_ends_puts_of_streams", || dies_over("sm", "streams_alone_dies")),
     ("streams::a_destroyed_context_releases_the_program", destroyed),
 ];
 
@@ -71,6 +94,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_each_other", order::each_other),
     ("streams_errors", ends::errors),
     ("streams_idle", ends::idle),
+    ("streams_idle_prepared", ends::idle_beside_prepared),
     ("streams_dies", ends::dies),
     ("streams_prepared", prepared::there_and_back),
     ("streams_prepared_many", prepared::many),
@@ -82,6 +106,12 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_puts_gate", puts::behind_a_gate),
     ("streams_puts_refused", puts::refusals),
     ("streams_puts_die", puts::dies),
+    ("streams_alone", alone::there_and_back),
+    ("streams_alone_choices", alone::choices),
+    ("streams_alone_pools", alone::pools),
+    ("streams_alone_deregistered", alone::deregistered),
+    ("streams_alone_again", alone::again),
+    ("streams_alone_dies", alone::dies),
     ("streams_destroyed", ends::destroyed),
 ];
 
@@ -89,14 +119,28 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 /// Runs a role over every transport with the driver.
 fn everywhere(ranks: u32, settings: &[&str], variables: &[(&str, &str)], role: &str) {
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
     for btl in transports() {
-        let mut options = over(&btl);
-        options.extend([libdir_option().to_owned(), driver.clone()]);
-        options.extend(settings.iter().flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]));
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        finish(role_job(ranks, &options, role).envs(variables.iter().copied())).assert_success();
+        job(ranks, &btl, settings, variables, role);
     }
+}
+
+/// Runs a role of two ranks over shared memory, whose processes map each other's device memory.
+fn over_sm(settings: &[&str], variables: &[(&str, &str)], role: &str) {
+    only("sm", settings, variables, role);
+}
+
+/// Runs a role of two ranks over one transport.
+fn only(btl: &str, settings: &[&str], variables: &[(&str, &str)], role: &str) {
+    job(2, btl, settings, variables, role);
+}
+
+fn job(ranks: u32, btl: &str, settings: &[&str], variables: &[(&str, &str)], role: &str) {
+    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    let mut options = over(btl);
+    options.extend([libdir_option().to_owned(), driver]);
+    options.extend(settings.iter().flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]));
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    finish(role_job(ranks, &options, role).envs(variables.iter().copied())).assert_success();
 }
 
 /// A stream that waits would hold up all others of its context. On an H100 messages then hang.
@@ -114,13 +158,15 @@ fn one_queue() {
 }
 
 fn dies(role: &str) {
+    transports().iter().for_each(|btl| dies_over(btl, role));
+}
+
+fn dies_over(btl: &str, role: &str) {
     let driver = Driver::find().folder.to_string_lossy().into_owned();
-    for btl in &transports() {
-        let mut options = over(btl);
-        options.extend([libdir_option().to_owned(), driver.clone(), "--keep-going".to_owned()]);
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        survived_all(btl, finish(&mut role_job(3, &options, role)));
-    }
+    let mut options = over(btl);
+    options.extend([libdir_option().to_owned(), driver, "--keep-going".to_owned()]);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    survived_all(btl, finish(&mut role_job(3, &options, role)));
 }
 
 fn graphs() {

@@ -12,7 +12,7 @@ use crate::support::SOON;
 
 /// Where words of signals lie.
 #[derive(Clone, Copy, Debug)]
-enum Words {
+pub(super) enum Words {
     Device,
     Pinned,
     Host,
@@ -21,13 +21,17 @@ enum Words {
 const WORDS: [Words; 3] = [Words::Device, Words::Pinned, Words::Host];
 
 /// Words of this rank and the keys of all ranks'.
-struct Signals {
-    mine: Registration<RawMemory>,
-    theirs: Vec<RemoteKey>,
+pub(super) struct Signals {
+    pub(super) mine: Registration<RawMemory>,
+    pub(super) theirs: Vec<RemoteKey>,
 }
 
 /// Registers memory that is never freed, and exchanges the keys.
-fn share(program: &Program, address: *mut c_void, len: usize) -> Result<Signals, Box<dyn std::error::Error>> {
+pub(super) fn share(
+    program: &Program,
+    address: *mut c_void,
+    len: usize,
+) -> Result<Signals, Box<dyn std::error::Error>> {
     // SAFETY: the memory is never freed, and accessed by streams and drivers only.
     let mine = program.world.register(unsafe { RawMemory::new(address, len as u64) })?;
     let on = program.world.communicator();
@@ -36,7 +40,7 @@ fn share(program: &Program, address: *mut c_void, len: usize) -> Result<Signals,
     Ok(Signals { mine, theirs })
 }
 
-fn on_device(program: &Program, len: usize) -> *mut c_void {
+pub(super) fn on_device(program: &Program, len: usize) -> *mut c_void {
     let address = program.app.malloc(len);
     program.app.upload(address, &vec![0; len]);
     // An upload of pageable memory may return before the device has it, and then a peer's put would be overwritten.
@@ -44,7 +48,7 @@ fn on_device(program: &Program, len: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-fn signals(program: &Program, words: Words) -> Result<Signals, Box<dyn std::error::Error>> {
+pub(super) fn signals(program: &Program, words: Words) -> Result<Signals, Box<dyn std::error::Error>> {
     match words {
         Words::Device => share(program, on_device(program, 64), 64),
         Words::Pinned => share(program, program.word()?.0.cast(), 64),
@@ -223,6 +227,6 @@ pub(super) fn dies() -> Outcome {
     survived()
 }
 
-fn is_dead(error: &cableway::Error) -> bool {
+pub(super) fn is_dead(error: &cableway::Error) -> bool {
     matches!(error.engine_error(), Some(EngineError::PeerFailed { peer: 1, .. }))
 }

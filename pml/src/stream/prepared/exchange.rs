@@ -28,7 +28,7 @@ use crate::wire::Malformed;
 
 /// Allocations that are exported for prepared operations.
 const EXPORTS: usize = 1024;
-/// How often the thread looks for peers that are gone, while prepared operations exist.
+/// How often the thread looks for peers that are gone, while a stream may wait for one in a prepared operation.
 const WATCH: Duration = Duration::from_millis(10);
 /// How often it releases streams whose peer is gone.
 const RELEASE: Duration = Duration::from_micros(50);
@@ -36,7 +36,7 @@ const RELEASE: Duration = Duration::from_micros(50);
 /// The prepared operations of an engine.
 pub(in crate::stream) struct Exchange {
     exports: Exports,
-    imports: Imports,
+    pub(in crate::stream) imports: Imports,
     boards: Boards,
     process: Process,
     /// Those that are not agreed on.
@@ -321,13 +321,14 @@ impl Exchange {
         });
     }
 
-    /// Returns how long the thread may sleep; `None` if no operation exists.
+    /// Returns how long the thread may sleep; `None` if nobody waits for anything. Then the next post wakes it.
     pub(in crate::stream) fn interval(&self) -> Option<Duration> {
         let live = self.live.lock();
-        if live.is_empty() && self.leaving.lock().is_empty() {
-            return None;
+        if live.iter().any(|pair| pair.release()) {
+            return Some(RELEASE);
         }
-        Some(if live.iter().any(|pair| pair.release()) { RELEASE } else { WATCH })
+        let leaving = || self.leaving.lock().iter().any(|leaving| !leaving.notes.is_empty());
+        (live.iter().any(|pair| pair.needs_watch()) || leaving()).then_some(WATCH)
     }
 
     /// Ends every operation: its stream waits no longer.

@@ -12,5 +12,5 @@ pub(super) mod exchange;
 mod note;
 pub(super) mod pair;
 pub(super) mod plan;
-mod quiet;
+pub(super) mod quiet;
 pub(crate) mod wire;

@@ -229,6 +229,13 @@ impl Pair {
         self.captured.load(Ordering::Acquire)
     }
 
+    /// Returns whether the peer must be watched: the stream may wait for it, or a message to it is under way.
+    pub(super) fn needs_watch(&self) -> bool {
+        let alone = matches!(self.agreed(), Some(Ok(Agreed::Direct(_))));
+        // Nobody is told of a graph's launches.
+        (alone && (self.is_captured() || self.state.has_posts())) || !self.messages.lock().sent.is_empty()
+    }
+
     /// Returns whether the stream was given anything.
     pub(in crate::stream) fn is_used(&self) -> bool {
         self.posts() != 0 || self.is_captured()

@@ -11,7 +11,7 @@ use crate::tag::Engine;
 
 /// How long an agreement waits for the program's own work. Such work may itself wait for the calling thread, so there is
 /// an end to it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(in crate::stream) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often a waiting thread looks.
 const PAUSE: Duration = Duration::from_micros(10);
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_micros(10);
 ///
 /// # Errors
 /// [`Obstacle::Busy`]: a stream may wait for a message, or has work, or another thread adds some.
-pub(super) fn while_quiet<R>(
+pub(in crate::stream) fn while_quiet<R>(
     engine: &Engine,
     streams: &[Arc<StreamState>],
     patience: Duration,

@@ -51,17 +51,33 @@ fn the_stream_passes_a_refused_call() {
     let mut queue = Queue::new(0);
     let refused = Operation::default();
     queue.start_at(1, Operation::default());
+    let before = queue.written();
     queue.start_at(2, refused.clone());
     queue.wait_at(3, vec![refused.clone()]);
-    for operation in queue.withdraw(1, 1) {
+    for operation in queue.withdraw(1, before) {
         operation.0.set(true);
     }
     assert!(refused.is_over());
     queue.note_reached(1);
     assert!(queue.take_due().is_some() && queue.take_due().is_none());
     // The stream may have got the wait.
-    assert_eq!((queue.release(), queue.last_mark()), (Some(3), 1));
+    assert_eq!((queue.release(), queue.written()), (Some(3), before));
     assert!(queue.is_idle());
+}
+
+#[test]
+fn calls_without_the_thread_leave_it_idle_and_the_stream_at_work() {
+    let mut queue = Queue::<Operation>::new(0);
+    queue.pass(1);
+    assert!(queue.is_idle() && !queue.is_passed_at(0) && queue.is_passed_at(1));
+    let before = queue.written();
+    queue.pass(3);
+    assert!(!queue.is_passed_at(2));
+    // The driver refused the last one.
+    queue.withdraw(2, before);
+    assert!(queue.is_passed_at(1));
+    queue.mark(4);
+    assert!(!queue.is_idle() && queue.is_passed_at(1));
 }
 
 /// A step of a random program.
