@@ -71,7 +71,7 @@ unsafe impl Sync for DeviceRange {}
 #[derive(Debug)]
 pub enum Exposure {
     /// The peer can map it, while this value exists.
-    Exposed(ExposedMemory),
+    Exposed(Box<ExposedMemory>),
     /// The default stream has not done its work on the memory. Ask again.
     NotYet,
     /// No link lets the peer map it.
@@ -128,7 +128,7 @@ impl Engine {
                 ExposedMemory { handle, _registration: registration }
             }))
         });
-        Ok(exposed.map_or(Exposure::Never, Exposure::Exposed))
+        Ok(exposed.map_or(Exposure::Never, |exposed| Exposure::Exposed(Box::new(exposed))))
     }
 
     /// Maps memory that a peer has exposed, for kernels in the context of `into`. Returns `None` if that is impossible, or

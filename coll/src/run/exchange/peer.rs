@@ -23,7 +23,7 @@ pub(super) struct Peer {
 /// This rank's memory, which the peer accesses.
 struct Lent {
     /// Kept until the peer's last answer.
-    exposed: [Option<ExposedMemory>; 2],
+    exposed: [Option<Box<ExposedMemory>>; 2],
     /// What was exposed so far, and whether that waits for the default stream.
     progress: [Asked; 2],
     offer: Option<Note<OFFER_LEN>>,

@@ -53,7 +53,8 @@ impl Figures {
     pub(crate) fn values(&self, plan: &StreamPlan) -> Vec<String> {
         let moved_by = if self.by_thread { "thread" } else { "streams" }.to_owned();
         match plan.mode {
-            StreamMode::Calls | StreamMode::Put => vec![self.send.shown(), self.receive.shown()],
+            StreamMode::Calls => vec![self.send.shown(), self.receive.shown()],
+            StreamMode::Put => vec![self.send.shown(), self.receive.shown(), moved_by],
             StreamMode::Prepared => vec![self.send.shown(), self.receive.shown(), self.batch.shown_of(16), moved_by],
             StreamMode::Graph => vec![self.launch.shown(), moved_by],
             StreamMode::Late => vec![self.receive.shown()],

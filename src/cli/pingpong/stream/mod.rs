@@ -36,6 +36,8 @@ pub(crate) struct StreamWay {
     /// Ends before the program's stream.
     stream: StreamRef,
     program: ProgramStream,
+    /// The stream alone makes puts.
+    puts_alone: bool,
     /// Present if messages are puts. Ends before the memory.
     target: Option<Target>,
     word: Word,
@@ -84,7 +86,14 @@ impl StreamWay {
         // SAFETY: the stream is destroyed after the value. Scopes end before, and wait for the stream.
         let stream = unsafe { world.stream(vendor, handle) }?;
         let (by_host, figures) = (setup.kinds[mine].on_device().is_none(), Figures::default());
-        Ok(StreamWay { stream, program, target, word, out, inbox, plan, by_host, figures })
+        let puts_alone = match &target {
+            Some(target) => {
+                let device = matches!(setup.kinds[mine], MemoryKind::Device);
+                target.map(world.communicator(), &stream)? && device
+            }
+            None => false,
+        };
+        Ok(StreamWay { stream, program, puts_alone, target, word, out, inbox, plan, by_host, figures })
     }
 
     /// Returns what the last measurement found besides the latency.
@@ -96,7 +105,8 @@ impl StreamWay {
     pub(super) fn timed(&mut self, side: &mut Side<'_>, size: u64, count: u32) -> Result<Duration, Failure> {
         let steps = count.min(side.plan.steps_together(size)).max(1);
         let rounds = count.div_ceil(steps);
-        self.figures = Figures::default();
+        let by_thread = self.plan.mode == StreamMode::Put && !self.puts_alone;
+        self.figures = Figures { by_thread, ..Figures::default() };
         let took = match self.plan.mode {
             StreamMode::Host => self.by_host(side.on, size, steps * rounds)?,
             StreamMode::Late => {

@@ -54,7 +54,8 @@ impl StreamPlan {
         const MOVED_BY: (&str, &str) = ("Moved by", "moved_by");
         const BATCH: (&str, &str) = ("1 of 16 (us)", "batched_write_us");
         match self.mode {
-            StreamMode::Calls | StreamMode::Put => &[SEND, RECEIVE],
+            StreamMode::Calls => &[SEND, RECEIVE],
+            StreamMode::Put => &[SEND, RECEIVE, MOVED_BY],
             StreamMode::Prepared => &[SEND, RECEIVE, BATCH, MOVED_BY],
             StreamMode::Graph => &[LAUNCH, MOVED_BY],
             StreamMode::Late => &[RECEIVE],

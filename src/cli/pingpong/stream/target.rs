@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use cableway::{
-    BufferKind, DeviceBuffer, DeviceIndex, Error, Lent, RawMemory, Registration, RemoteKey, Signal, SignalUpdate,
-    StreamCall, StreamScope, StreamWord, World,
+    BufferKind, Communicator, DeviceBuffer, DeviceIndex, Error, Lent, PutPath, RawMemory, Registration, RemoteKey,
+    Signal, SignalUpdate, StreamCall, StreamRef, StreamScope, StreamWord, World,
 };
 
 use crate::cli::Failure;
@@ -19,6 +19,8 @@ pub(super) struct Target {
     peer: u32,
     peers_memory: RemoteKey,
     peers_count: RemoteKey,
+    /// The number of puts so far.
+    given: Cell<u64>,
     /// The number of waits so far.
     awaited: Cell<u64>,
 }
@@ -30,8 +32,8 @@ impl Target {
     /// The memory lives longer than the value, and is accessed only where the peer does not access it.
     pub(super) unsafe fn new(world: &World, device: DeviceIndex, memory: &Memory) -> Result<Self, Failure> {
         let (address, len) = memory.whole();
-        // The stream itself waits for a word in pinned memory.
-        let word = pinned_word(world, device)?;
+        // The peer's stream writes a word in device memory, and this rank's waits for it.
+        let word = word(world, device, BufferKind::Device)?;
         // SAFETY: the caller's promise.
         let memory = world.register(unsafe { RawMemory::new(address.cast(), len as u64) })?;
         // SAFETY: the word lives longer than its registration. Only signals and streams access it.
@@ -40,7 +42,26 @@ impl Target {
         world.communicator().allgather(&[*memory.key(), *count.key()], &mut keys)?;
         let peer = 1 - world.rank();
         let [peers_memory, peers_count] = [0, 1].map(|at| keys[2 * peer as usize + at]);
-        Ok(Target { _memory: memory, count, _word: word, peer, peers_memory, peers_count, awaited: Cell::new(0) })
+        Ok(Target {
+            _memory: memory,
+            count,
+            _word: word,
+            peer,
+            peers_memory,
+            peers_count,
+            given: Cell::new(0),
+            awaited: Cell::new(0),
+        })
+    }
+
+    /// Maps the peer's memory before the stream has work. Both ranks call it. Returns whether the stream alone puts device
+    /// memory there.
+    pub(super) fn map(&self, on: &Communicator, stream: &StreamRef) -> Result<bool, Error> {
+        on.barrier()?;
+        let paths = [stream.map_for_puts(&self.peers_memory)?, stream.map_for_puts(&self.peers_count)?];
+        // The peer maps, too, and needs this rank's progress for it.
+        on.barrier()?;
+        Ok(paths.iter().all(|path| *path == PutPath::Stream))
     }
 
     /// Adds a put into the peer's memory, whose signal counts it.
@@ -49,7 +70,8 @@ impl Target {
         scope: &'scope StreamScope<'scope, '_>,
         message: &Lent<'scope>,
     ) -> Result<(), Error> {
-        let signal = Signal { at: self.peers_count.at(0), update: SignalUpdate::Add(1) };
+        self.given.set(self.given.get() + 1);
+        let signal = Signal { at: self.peers_count.at(0), update: SignalUpdate::Set(self.given.get()) };
         scope.put(message, self.peers_memory.at(0), Some(signal))
     }
 
@@ -65,7 +87,7 @@ pub(super) struct Word(DeviceBuffer);
 
 impl Word {
     pub(super) fn new(world: &World, device: DeviceIndex) -> Result<Self, Failure> {
-        pinned_word(world, device).map(Word)
+        word(world, device, BufferKind::Pinned).map(Word)
     }
 
     /// Adds writes to the word by one call.
@@ -78,8 +100,8 @@ impl Word {
     }
 }
 
-fn pinned_word(world: &World, device: DeviceIndex) -> Result<DeviceBuffer, Failure> {
-    let word = DeviceBuffer::new(world.devices(), device, BufferKind::Pinned, 8);
+fn word(world: &World, device: DeviceIndex, kind: BufferKind) -> Result<DeviceBuffer, Failure> {
+    let word = DeviceBuffer::new(world.devices(), device, kind, 8);
     let mut word = word.map_err(|error| Failure::failed(1, error))?;
     word.copy_from_host(0, &[0; 8]).map_err(|error| Failure::failed(1, error))?;
     Ok(word)
