@@ -37,7 +37,7 @@ pub(super) struct Kernels {
     /// They stay registered: unregistering may wait for kernels.
     boards: Mutex<Vec<Arc<Board>>>,
     /// By the communicator and the rank to which messages go.
-    orders: Mutex<HashMap<(usize, i32), Arc<Order<Arc<Message>>>>>,
+    orders: Mutex<HashMap<(usize, i32), Arc<MessageOrder>>>,
 }
 
 struct Board {
@@ -60,6 +60,8 @@ pub struct KernelWords {
 pub(super) struct Order<M> {
     inner: Mutex<Waiting<M>>,
 }
+
+pub(super) type MessageOrder = Order<Arc<Message>>;
 
 struct Waiting<M> {
     /// The thread looks at a message.
@@ -95,7 +97,7 @@ impl Kernels {
     }
 
     /// Returns the order of messages to a rank.
-    pub(super) fn order(&self, communicator: usize, dest: i32) -> Arc<Order<Arc<Message>>> {
+    pub(super) fn order(&self, communicator: usize, dest: i32) -> Arc<MessageOrder> {
         self.orders.lock().entry((communicator, dest)).or_default().clone()
     }
 
