@@ -146,7 +146,7 @@ impl StreamWay {
     }
 
     fn there_and_back(&mut self, side: &mut Side<'_>, size: u64, rounds: Rounds) -> Result<Duration, Failure> {
-        let StreamWay { stream, program, target, word, out, inbox, plan, by_host, figures } = self;
+        let StreamWay { stream, program, target, word, out, inbox, plan, by_host, figures, puts_alone: _ } = self;
         let (on, peer) = (side.on, 1 - side.on.rank());
         if side.plan.check {
             // Gaps between blocks are checked, too.
