@@ -3,6 +3,7 @@
 # Targets for two devices: figure, way, bytes, at most so many microseconds. `size` stands for 1.05 of the time of messages of
 # that size, `kernel` for the time of the kernel and 8.
 readonly STREAM_TARGETS="latency calls 8 9, latency prepared 8 7.5, latency graph 8 7.5, latency late 8 16,
+    latency put 8 6,
     latency calls 65536 size, latency calls 1048576 size, latency prepared 65536 size, latency prepared 1048576 size,
     latency graph 65536 size, latency graph 1048576 size, latency calls+kernel 8 kernel, latency prepared+kernel 8 kernel,
     send_call_us calls 8 4, recv_call_us calls 8 4, send_call_us prepared 8 2.5, recv_call_us prepared 8 1,
@@ -178,7 +179,7 @@ stream_table() {
 
 # LibMP-like patterns and the halo exchange, where they were packed. Their lines are shown as they are.
 stream_programs() {
-    local pattern
+    local pattern way ways="stream mpi"
     [ ${#stream_mpirun[@]} != 0 ] || return 0
     if [ -e "$CARRY/mpi/mp_bench" ]; then
         for pattern in ${STREAM_MP_PATTERNS:-pingpong sendrecv produce-consume put get}; do
@@ -187,7 +188,19 @@ stream_programs() {
         done
     fi
     if [ -e "$CARRY/mpi/halo" ]; then
-        timeout -k 5 30 "${stream_mpirun[@]}" "$CARRY/mpi/halo" 2>>"$results/log/streams-errors.txt" || echo "FAILED: halo"
+        [ "$devices" -lt 2 ] || ways+=" nccl"
+        for way in $ways; do
+            timeout -k 5 30 "${stream_mpirun[@]}" "$CARRY/mpi/halo" "$way" ${STREAM_HALO:-128 128 128 500} \
+                2>>"$results/log/streams-errors.txt" || echo "FAILED: halo $way"
+        done
+    fi
+    if [ -e "$CARRY/mpi/mp_kernel.ptx" ]; then
+        timeout -k 5 60 "${stream_mpirun[@]}" "$CARRY/mpi/mp_kernel" multiple "$CARRY/mpi/mp_kernel.ptx" 200 \
+            2>>"$results/log/streams-errors.txt" || echo "FAILED: messages that kernels start"
+    fi
+    if [ -e "$CARRY/mpi/mp_gds" ]; then
+        timeout -k 5 60 "${stream_mpirun[@]}" "$CARRY/mpi/mp_gds" multiple \
+            2>>"$results/log/streams-errors.txt" || echo "FAILED: LibGDSync's calls"
     fi
 }
 
