@@ -38,7 +38,7 @@ pub(crate) struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bytes,
-    /// An index of [`Plan::types`].
+    /// An index of the types of a plan.
     Typed(usize),
 }
 
