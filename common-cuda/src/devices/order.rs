@@ -95,6 +95,13 @@ impl Devices {
         queue.default_stream_is_idle()
     }
 
+    /// Checks without a driver call whether that work is known to be done, right after
+    /// [`ask_default_stream`](Self::ask_default_stream) has said so of the buffer at `asked`.
+    pub fn is_settled_beside(&self, at: &Location, asked: &Location) -> bool {
+        let same = (at.context, at.device) == (asked.context, asked.device) && at.context != 0;
+        same && (at.buffer_id == asked.buffer_id && at.buffer_id != 0 || self.is_synchronised(at))
+    }
+
     /// Checks whether the program's synchronous calls on the buffer at `at` are complete when they return, and those are
     /// complete that were made before the driver was asked to do so.
     fn is_synchronised(&self, at: &Location) -> bool {

@@ -72,8 +72,6 @@ unsafe impl Sync for DeviceRange {}
 pub enum Exposure {
     /// The peer can map it, while this value exists.
     Exposed(Box<ExposedMemory>),
-    /// The default stream has not done its work on the memory. Ask again.
-    NotYet,
     /// No link lets the peer map it.
     Never,
 }
@@ -98,22 +96,29 @@ impl std::fmt::Debug for ExposedMemory {
 }
 
 impl Engine {
+    /// Checks whether the default stream has done its work on device memory, so that peers may access it.
+    ///
+    /// # Errors
+    /// The memory's context is destroyed, or the calling thread captures a graph.
+    pub fn is_settled(&self, memory: &DeviceRange) -> Result<bool, Error> {
+        let DeviceRange { address, len, location } = *memory;
+        let settled = self.devices().ask_default_stream(&location);
+        settled.map_err(|source| Error::Device { address: address as usize, len: len as u64, source })
+    }
+
     /// Lets a process of the node map device memory. `write` tells whether it may write the memory, otherwise it may read.
     ///
     /// # Safety
-    /// The memory stays allocated until the result is dropped. The peer accesses it only when the caller has agreed with it
+    /// The memory stays allocated until the result is dropped. The default stream's work on it is done
+    /// ([`is_settled`](Self::is_settled)). The peer accesses it only when the caller has agreed with it
     /// on that.
     ///
     /// # Errors
-    /// The peer cannot be reached, or the memory's context is destroyed.
+    /// The peer cannot be reached.
     pub unsafe fn expose(&self, peer: Rank, memory: DeviceRange, write: bool) -> Result<Exposure, Error> {
         let DeviceRange { address, len, location } = memory;
         if len == 0 || !location.on_device() || self.core().copy_only() {
             return Ok(Exposure::Never);
-        }
-        let settled = self.devices().ask_default_stream(&location);
-        if !settled.map_err(|source| Error::Device { address: address as usize, len: len as u64, source })? {
-            return Ok(Exposure::NotYet);
         }
         let region = Region { address, len, location, order: Order::None };
         let (flag, access) = permission(write);

@@ -17,6 +17,7 @@
 mod note;
 mod peer;
 mod scene;
+mod settled;
 mod wire;
 mod work;
 
@@ -28,12 +29,14 @@ use crate::plan::exchange::Exchange;
 use crate::run::site::{Message, outcome};
 use peer::Peer;
 pub(super) use scene::Scene;
+use settled::Settled;
 use work::Running;
 
 /// An exchange under way.
 pub(super) struct Exchanging {
     peers: Vec<Peer>,
     stage: Stage,
+    settled: Settled,
     /// This rank's own block, if no device copies it.
     own: SmallVec<[Message; 2]>,
     failure: Option<Error>,
@@ -58,7 +61,7 @@ impl Exchanging {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        Exchanging { peers, stage: Stage::Gathering, own: SmallVec::new(), failure }
+        Exchanging { peers, stage: Stage::Gathering, settled: Settled::default(), own: SmallVec::new(), failure }
     }
 
     /// Makes progress. Returns true once the output is complete and nobody uses this rank's memory.
@@ -99,7 +102,7 @@ impl Exchanging {
         let failed = self.failure.is_some();
         let mut first = Ok(());
         for peer in &mut self.peers {
-            let advanced = peer.advance(scene, failed);
+            let advanced = peer.advance(scene, &mut self.settled, failed);
             first = first.and(advanced);
         }
         if let Stage::Running(running) = &mut self.stage {

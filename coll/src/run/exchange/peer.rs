@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::note::{Note, Received};
 use super::scene::{Scene, Uses};
+use super::settled::Settled;
 use super::wire::{ANSWER, ANSWER_LEN, INPUT, OFFER, OFFER_LEN, Offer, RESULT, Wanted};
 use crate::error::Error;
 use crate::placing::Working;
@@ -94,9 +95,9 @@ impl Peer {
     }
 
     /// Makes progress.
-    pub(super) fn advance(&mut self, scene: &Scene<'_>, failed: bool) -> Result<(), Error> {
+    pub(super) fn advance(&mut self, scene: &Scene<'_>, settled: &mut Settled, failed: bool) -> Result<(), Error> {
         if !failed {
-            self.offer(scene)?;
+            self.offer(scene, settled)?;
         }
         self.take_offer(scene, failed)?;
         self.take_answers(scene, failed)?;
@@ -110,7 +111,7 @@ impl Peer {
     }
 
     /// Exposes this rank's memory to the peer, and tells it.
-    fn offer(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
+    fn offer(&mut self, scene: &Scene<'_>, settled: &mut Settled) -> Result<(), Error> {
         if self.lent.offer.is_some() {
             return Ok(());
         }
@@ -121,14 +122,14 @@ impl Peer {
             }
             self.lent.progress[at] = Asked::Answered;
             let Some(memory) = block.and_then(|block| scene.device_range(&block)) else { continue };
+            if !settled.has(scene, &memory)? {
+                self.lent.progress[at] = Asked::Waiting;
+                return Ok(());
+            }
             // SAFETY: the operation keeps its memory until the peer's last answer. The peer accesses it only before that.
             match unsafe { scene.shared.engine.expose(process, memory, at == 1) }? {
                 Exposure::Exposed(exposed) => self.lent.exposed[at] = Some(exposed),
                 Exposure::Never => {}
-                Exposure::NotYet => {
-                    self.lent.progress[at] = Asked::Waiting;
-                    return Ok(());
-                }
             }
         }
         let handle = |at: usize| self.lent.exposed[at].as_ref().map(|exposed| *exposed.handle());
