@@ -30,6 +30,12 @@ pub(crate) enum MemoryKind {
 }
 
 impl MemoryKind {
+    /// Checks whether it is host memory, also such that a driver knows. A driver copies between two places of pinned memory
+    /// while the calling thread waits for the stream.
+    pub(crate) fn in_host_memory(self) -> bool {
+        matches!(self, MemoryKind::Host | MemoryKind::Shared | MemoryKind::Pinned)
+    }
+
     pub(crate) fn on_device(self) -> Option<BufferKind> {
         match self {
             MemoryKind::Host | MemoryKind::Shared => None,

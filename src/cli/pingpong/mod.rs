@@ -214,7 +214,7 @@ impl Pingpong {
             mode,
             steps: self.steps,
             kernel: self.kernel.map(|time| Duration::from_secs_f64(time / 1e6)),
-            in_host_memory: [self.src, self.dst].iter().any(|kind| kind.on_device().is_none()),
+            in_host_memory: [self.src, self.dst].iter().any(|kind| kind.in_host_memory()),
         })
     }
 

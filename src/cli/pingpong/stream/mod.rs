@@ -85,7 +85,7 @@ impl StreamWay {
         let (vendor, handle) = program.handle();
         // SAFETY: the stream is destroyed after the value. Scopes end before, and wait for the stream.
         let stream = unsafe { world.stream(vendor, handle) }?;
-        let (by_host, figures) = (setup.kinds[mine].on_device().is_none(), Figures::default());
+        let (by_host, figures) = (setup.kinds[mine].in_host_memory(), Figures::default());
         let puts_alone = match &target {
             Some(target) => {
                 let device = matches!(setup.kinds[mine], MemoryKind::Device);
