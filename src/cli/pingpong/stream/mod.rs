@@ -1,5 +1,6 @@
 //! Messages in the order of a stream. The host adds many steps, and waits for the stream once.
 
+#[cfg_attr(not(any(feature = "cuda", feature = "rocm")), path = "no_driver.rs")]
 mod driver;
 mod figures;
 mod late;
