@@ -127,13 +127,13 @@ fn wait(engine: &Engine, sleeper: &Sleeper, stop: impl Fn() -> bool) {
     WATCH.wait(sleeper, stop, || {
         let since_woken = SINCE_WOKEN.load(Relaxed);
         if since_woken != 0 {
-            SINCE_WOKEN.store(since_woken + 1, Relaxed);
+            SINCE_WOKEN.store(since_woken.saturating_add(1), Relaxed);
         }
         fault::point(Point::Wait);
         if deferred::perform() + engine.progress() != 0 {
             idle = 0;
         } else {
-            idle += 1;
+            idle = idle.saturating_add(1);
             if idle.is_multiple_of(POLLS_PER_HOST_PROGRESS) {
                 // SAFETY: Open MPI is initialized while it calls this component.
                 unsafe { shim_host_progress() };
