@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use cableway_common_cuda::Vendor;
 
-use super::kernel_words::{KernelWords, MessageOrder};
+use super::kernel_words::{KernelWords, Order};
 use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
 use super::shared::Shared;
@@ -20,7 +20,7 @@ struct ByKernel {
     shared: Weak<Shared>,
     message: Arc<Message>,
     words: Arc<KernelWords>,
-    order: Arc<MessageOrder>,
+    order: Arc<Order<Arc<Message>>>,
     state: State,
 }
 

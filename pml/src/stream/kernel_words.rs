@@ -37,7 +37,7 @@ pub(super) struct Kernels {
     /// They stay registered: unregistering may wait for kernels.
     boards: Mutex<Vec<Arc<Board>>>,
     /// By the communicator and the rank to which messages go.
-    orders: Mutex<HashMap<(usize, i32), Arc<MessageOrder>>>,
+    orders: Mutex<HashMap<(usize, i32), Arc<Order<Arc<Message>>>>>,
 }
 
 struct Board {
@@ -60,8 +60,6 @@ pub struct KernelWords {
 pub(super) struct Order<M> {
     inner: Mutex<Waiting<M>>,
 }
-
-pub(super) type MessageOrder = Order<Arc<Message>>;
 
 struct Waiting<M> {
     /// The thread looks at a message.
@@ -97,7 +95,7 @@ impl Kernels {
     }
 
     /// Returns the order of messages to a rank.
-    pub(super) fn order(&self, communicator: usize, dest: i32) -> Arc<MessageOrder> {
+    pub(super) fn order(&self, communicator: usize, dest: i32) -> Arc<Order<Arc<Message>>> {
         self.orders.lock().entry((communicator, dest)).or_default().clone()
     }
 
