@@ -43,8 +43,7 @@ pub use refusal::Refusal;
 pub use rma::{AtomicOperation, OneSided, Place, Registered, RegisteredWord, RemoteKey, Signal, SignalUpdate, Width};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use stream::{
-    KernelWords, Prepared, PreparedPath, PutPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams,
-    is_stream_thread,
+    Prepared, PreparedPath, PutPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread,
 };
 pub use tag::{
     AttachedBuffer, Communicator, DeviceRange, Engine, ExposedMemory, Exposure, FastPath, Hook, Message, PeerHandle,
