@@ -107,7 +107,7 @@ stream_reason() {
     grep -avE '^ *$|^--|MPI_ABORT|errorcode' "$1" | head -n 1
 }
 
-# The same by a way of benches/peers/streams.c. What cannot run here is told, and is no failure of ours.
+# The same by a way of benches/peers/streams.c. A peer that cannot run here is told, and is not a failure.
 stream_peer() {
     local way=$1 log="$results/log/streams-$1.txt"
     [ ${#stream_mpirun[@]} != 0 ] || return 0
