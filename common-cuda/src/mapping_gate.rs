@@ -1,39 +1,40 @@
-//! Times in which no memory of a peer is mapped.
+//! Times in which no memory of a peer is mapped, no kernels are loaded, and no costs are measured.
 //!
-//! The driver maps memory only after it has waited for streams of the context. A stream that waits for a message would
-//! then wait for ever, if the message waits for the mapping. So layers that let streams wait hold mappings off. Other
-//! protocols carry messages meanwhile; mappings that are open are used as before.
+//! The driver maps memory and loads kernels only after it has waited for streams of the context. A stream that waits for
+//! a message would then wait for ever, if the message waits for the driver. So layers that let streams wait hold such
+//! calls off. Other protocols carry messages meanwhile. Mappings that are open and kernels that are loaded are used as
+//! before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-/// Lets mappings be opened, or not.
+/// Lets mappings be opened and kernels be loaded, or not.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// Values of [`MappingsHeld`].
     held: AtomicUsize,
     /// Values of [`MappingsAllowed`].
     allowed: AtomicUsize,
-    /// Shared by threads that open mappings.
+    /// Shared by threads that open mappings or load kernels.
     opening: RwLock<()>,
 }
 
-/// While such a value lives, no memory of a peer is mapped anew.
+/// While such a value lives, no memory of a peer is mapped anew, and no kernels are loaded.
 #[derive(Debug)]
 pub struct MappingsHeld {
     gate: Arc<Gate>,
 }
 
-/// While such a value lives, memory of peers is mapped although mappings are held off.
+/// While such a value lives, memory of peers is mapped and kernels are loaded although that is held off.
 #[derive(Debug)]
 pub struct MappingsAllowed {
     gate: Arc<Gate>,
 }
 
 impl Gate {
-    /// Returns a guard for a mapping that is opened now, or `None` if none may be.
+    /// Returns a guard for a mapping that is opened now, or kernels that are loaded, or `None` if that is held off.
     pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let guard = self.opening.read_recursive();
         // `hold` and the end of `allow` count before they wait for threads inside. So a thread that may go on by their
@@ -42,18 +43,18 @@ impl Gate {
         open.then_some(guard)
     }
 
-    /// Returns whether mappings are held off.
+    /// Returns whether mappings and kernels are held off.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::SeqCst) != 0
     }
 
-    /// Lets mappings be opened although they are held off.
+    /// Lets mappings be opened and kernels be loaded although that is held off.
     pub(crate) fn allow(self: &Arc<Self>) -> MappingsAllowed {
         self.allowed.fetch_add(1, Ordering::SeqCst);
         MappingsAllowed { gate: self.clone() }
     }
 
-    /// Holds mappings off, after those being opened now.
+    /// Holds mappings and kernels off, after those being opened or loaded now.
     pub(crate) fn hold(self: &Arc<Self>) -> MappingsHeld {
         self.held.fetch_add(1, Ordering::SeqCst);
         drop(self.opening.write());

@@ -3,7 +3,8 @@
 mod common;
 
 use cableway_common_cuda::{
-    DeviceError, Devices, ProgramStream, StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
+    BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, Element, ProgramStream, ReduceOperation, StreamWords,
+    Vendor, WaitCondition, WordAccess, WordOperation,
 };
 use common::app::{BLOCKING_STREAM, CAPTURE_THREAD_LOCAL, Handle, LEGACY_STREAM, NON_BLOCKING_STREAM};
 use common::{App, app, devices, isolated, isolated_each, on_simulated_driver};
@@ -171,5 +172,32 @@ fn a_stream_that_captures_is_refused_and_its_capture_goes_on() {
         app.cuGraphDestroy(graph).unwrap();
         operate(&stream, &[WordOperation::write(words.device_address(0), 2)]);
         wait_for(&words, 0, 2);
+    });
+}
+
+/// A driver loads kernels only after it has waited for the streams of the context. So nothing is loaded while a stream may
+/// wait for this process.
+#[test]
+fn no_kernels_are_loaded_while_a_stream_waits() {
+    isolated("no_kernels_are_loaded_while_a_stream_waits", &[], || {
+        let (app, devices, stream, words) = started();
+        let buffer = DeviceBuffer::new(&devices, DeviceIndex(0), BufferKind::Device, 64).unwrap();
+        let at = buffer.location();
+        let held = devices.hold_mappings();
+        let access = WordAccess::Wait(WaitCondition::GreaterOrEqual);
+        operate(&stream, &[WordOperation { address: words.device_address(0), value: 1, wide: true, access }]);
+        assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32), "loading is held off");
+        stream.load_reductions();
+        words.store(0, 1);
+        app.cuStreamSynchronize(stream.handle() as Handle).unwrap();
+        assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32), "loading is held off");
+        let allowed = devices.allow_mappings();
+        stream.load_reductions();
+        drop(allowed);
+        // Each class has kernels of its own.
+        for operation in [ReduceOperation::Sum, ReduceOperation::BitOr] {
+            assert!(devices.can_reduce(&at, operation, Element::I32));
+        }
+        drop(held);
     });
 }

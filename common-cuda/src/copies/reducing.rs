@@ -17,6 +17,17 @@ impl CopyQueue {
         workspace.context.enter().is_ok_and(|_scope| workspace.reducers.load(class))
     }
 
+    /// Loads the kernels of all classes, if the default stream is idle.
+    pub(crate) fn load_reductions(&self) {
+        let workspace = &self.workspace;
+        let Ok(_scope) = workspace.context.enter() else { return };
+        if matches!(workspace.default_stream.is_idle(), Ok(Some(true))) {
+            for class in Class::ALL {
+                workspace.reducers.load(class);
+            }
+        }
+    }
+
     /// Begins a reduction. Returns `None` if no kernel can make it now.
     ///
     /// # Safety

@@ -13,6 +13,7 @@ use crate::cpu_mapping::CpuMapping;
 use crate::driver::Failure;
 use crate::kernels::{Kernels, Reducers};
 use crate::location::DeviceIndex;
+use crate::mapping_gate::Gate;
 use crate::memo::Memo;
 use crate::memory::ListMemory;
 use crate::order::DefaultStream;
@@ -38,14 +39,20 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    pub(crate) fn new(context: Arc<Context>, settled: Arc<Memo>, settings: Settings, costs: Arc<Costs>) -> Self {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        settled: Arc<Memo>,
+        settings: Settings,
+        costs: Arc<Costs>,
+        gate: &Arc<Gate>,
+    ) -> Self {
         let default_stream = Arc::new(DefaultStream::new(context.clone(), settled));
         Workspace {
             settings,
             streams: CopyStreams::new(context.clone()),
             slots: Slots::new(context.clone()),
-            kernels: Kernels::new(context.clone(), default_stream.clone(), settings.kernels),
-            reducers: Reducers::new(context.clone(), settings.kernels),
+            kernels: Kernels::new(context.clone(), default_stream.clone(), settings.kernels, gate.clone()),
+            reducers: Reducers::new(context.clone(), settings.kernels, gate.clone()),
             copier: Copier::new(context.clone(), settings),
             lists: Arc::new(ListMemory::new(context.clone(), default_stream.clone(), settings.list_memory)),
             mapping: CpuMapping::new(context.clone(), default_stream.clone(), settings),
@@ -70,7 +77,9 @@ impl Workspace {
     /// Loads the kernels once, if the default stream is idle or was just found `idle`. The context is current.
     #[inline]
     pub(crate) fn load_kernels(&self, idle: bool) {
-        if self.kernels.load(idle) && self.settings.copier {
+        if let Some(_loading) = self.kernels.load(idle)
+            && self.settings.copier
+        {
             self.copier.load();
         }
     }

@@ -9,6 +9,7 @@ use cableway_base::Parameters;
 use super::{Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, State};
 use crate::costs::Costs;
 use crate::driver::Discovery;
+use crate::mapping_gate::Gate;
 use crate::platform::Platform;
 
 /// Finds drivers in the folders that the environment names, else by the loader.
@@ -79,10 +80,11 @@ pub(super) fn found(vendors: Vec<Box<dyn Discovery>>, parameters: &Parameters) -
         log::info!("no {names} driver is loaded: all memory is host memory until the program loads one");
     }
     let costs: Arc<Costs> = Arc::default();
-    let mut vendors = vendors.into_iter().map(|vendor| Platform::new(vendor, parameters, &costs));
+    let mapping_gate: Arc<Gate> = Arc::default();
+    let mut vendors = vendors.into_iter().map(|vendor| Platform::new(vendor, parameters, &costs, &mapping_gate));
     let platforms = [vendors.next(), vendors.next()];
     drop(vendors);
-    Devices { state: Arc::new(State { platforms, costs, ..State::default() }), expected }
+    Devices { state: Arc::new(State { platforms, costs, mapping_gate, ..State::default() }), expected }
 }
 
 #[cfg(not(any(feature = "cuda", feature = "rocm", feature = "double", test)))]

@@ -194,8 +194,9 @@ impl Devices {
         &self.state.mappings
     }
 
-    /// Has no memory of peers mapped anew while the value lives, after mappings that are being opened now. Mappings that
-    /// are open are used as before. Blocks for some milliseconds at most.
+    /// Has no memory of peers mapped anew, no kernels loaded and no costs measured while the value lives, after what is
+    /// being done of that now. Mappings that are open and kernels that are loaded are used as before. Blocks for some
+    /// milliseconds at most, unless costs are being measured.
     pub fn hold_mappings(&self) -> MappingsHeld {
         self.state.mapping_gate.hold()
     }
@@ -205,8 +206,8 @@ impl Devices {
         self.state.mapping_gate.is_held()
     }
 
-    /// Has memory of peers mapped while the value lives, although mappings are held off: a caller that has seen that no
-    /// stream waits may map what it needs. Its end blocks until the mappings are open.
+    /// Has memory of peers mapped and kernels loaded while the value lives, although that is held off: a caller that has
+    /// seen that no stream waits may map and load what it needs. Its end blocks until that is done.
     pub fn allow_mappings(&self) -> MappingsAllowed {
         self.state.mapping_gate.allow()
     }

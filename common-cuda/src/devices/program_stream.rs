@@ -72,6 +72,7 @@ impl Devices {
             let _scope = workspace.context.enter()?;
             let device = driver.current_device()?;
             workspace.make_streams()?;
+            workspace.load_kernels(false);
             Ok((queue.clone(), device))
         });
         let (queue, device) = found.map_err(|failure| driver.error(failure, object()))?;
@@ -87,6 +88,12 @@ impl ProgramStream {
     /// Returns the handle that the program gave.
     pub fn handle(&self) -> usize {
         self.stream.raw()
+    }
+
+    /// Loads the kernels that reduce in the stream's context, if its default stream is idle and loading is not held off
+    /// ([`Devices::hold_mappings`]). Kernels that are not loaded are left to the host.
+    pub fn load_reductions(&self) {
+        self.queue.load_reductions();
     }
 
     /// Returns where memory would lie that was allocated in the stream's context.

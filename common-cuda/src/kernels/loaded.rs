@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockReadGuard};
 
 use super::job::Job;
 use super::lane::{Code, Lane};
@@ -13,6 +13,7 @@ use super::launch::{Pieces, Strides, Work};
 use super::packed::Packed;
 use crate::context::Context;
 use crate::driver::{Driver, Failure, Image, Stream};
+use crate::mapping_gate::Gate;
 use crate::order::DefaultStream;
 
 /// The number of checks that may find the default stream busy before the kernels are loaded. Each check skips twice as
@@ -25,6 +26,7 @@ pub(crate) struct Kernels {
     default_stream: Arc<DefaultStream>,
     /// True if kernels should be loaded.
     wanted: bool,
+    gate: Arc<Gate>,
     state: Mutex<State>,
     /// The number of chances to skip before the next check.
     pass: AtomicU32,
@@ -57,15 +59,20 @@ struct Loaded {
 const NAMES: [&CStr; 3] = [c"cableway_copy_pieces", c"cableway_copy_strided", c"cableway_copy_packed"];
 
 impl Kernels {
-    pub(crate) fn new(context: Arc<Context>, default_stream: Arc<DefaultStream>, wanted: bool) -> Kernels {
-        Kernels { context, default_stream, wanted, state: Mutex::default(), pass: AtomicU32::new(0) }
+    pub(crate) fn new(
+        context: Arc<Context>,
+        default_stream: Arc<DefaultStream>,
+        wanted: bool,
+        gate: Arc<Gate>,
+    ) -> Kernels {
+        Kernels { context, default_stream, wanted, gate, state: Mutex::default(), pass: AtomicU32::new(0) }
     }
 
-    /// Loads the kernels once, if the device is free or the default stream was just found `idle`. Returns true if this
-    /// call loaded them. The context is current.
+    /// Loads the kernels once, if the device is free or the default stream was just found `idle`, and if that is not held
+    /// off ([`Gate`]). If this call loaded them, returns a guard under which more may be loaded. The context is current.
     #[inline]
-    pub(crate) fn load(&self, idle: bool) -> bool {
-        self.wanted && !self.tried() && self.look_and_load(idle)
+    pub(crate) fn load(&self, idle: bool) -> Option<RwLockReadGuard<'_, ()>> {
+        if self.wanted && !self.tried() { self.look_and_load(idle) } else { None }
     }
 
     /// Checks whether they are loaded or never will be.
@@ -74,27 +81,28 @@ impl Kernels {
     }
 
     #[cold]
-    fn look_and_load(&self, idle: bool) -> bool {
+    fn look_and_load(&self, idle: bool) -> Option<RwLockReadGuard<'_, ()>> {
         match self.pass.load(Ordering::Relaxed) {
             left @ 1.. if !idle => {
                 self.pass.store(left - 1, Ordering::Relaxed);
-                false
+                None
             }
             _ => self.load_slowly(idle),
         }
     }
 
-    fn load_slowly(&self, idle: bool) -> bool {
-        let Some(mut state) = self.state.try_lock() else { return false };
+    fn load_slowly(&self, idle: bool) -> Option<RwLockReadGuard<'_, ()>> {
+        let loading = self.gate.enter()?;
+        let mut state = self.state.try_lock()?;
         let looks = match &*state {
             State::Untried => 0,
             State::Waiting(looks) => *looks,
-            State::Loaded(_) | State::Off => return false,
+            State::Loaded(_) | State::Off => return None,
         };
         if !idle && !matches!(self.default_stream.is_idle(), Ok(Some(true))) {
             *state = State::Waiting(looks + 1);
             self.pass.store(1 << looks.min(LOOKS), Ordering::Relaxed);
-            return false;
+            return None;
         }
         let (begun, driver) = (Instant::now(), self.context.driver);
         *state = match Loaded::new(driver) {
@@ -109,7 +117,7 @@ impl Kernels {
             }
         };
         self.pass.store(u32::MAX, Ordering::Relaxed);
-        matches!(*state, State::Loaded(_))
+        matches!(*state, State::Loaded(_)).then_some(loading)
     }
 
     /// Checks whether a job launched now would probably start. Makes no driver call.

@@ -37,6 +37,8 @@ pub(crate) enum Class {
 }
 
 impl Class {
+    pub(crate) const ALL: [Class; 4] = [Class::Bits, Class::Integers, Class::Floats, Class::Pairs];
+
     /// Returns the class of the kernel for an operation that applies to such elements.
     pub(crate) fn of(operation: ReduceOperation, element: Element) -> Class {
         match operation {

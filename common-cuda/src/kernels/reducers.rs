@@ -9,12 +9,14 @@ use super::lane::{Code, Lane};
 use super::reduce::{Class, Folding};
 use crate::context::Context;
 use crate::driver::{Driver, Failure, Function, Stream};
+use crate::mapping_gate::Gate;
 
 /// The kernels of a context that reduce.
 pub(crate) struct Reducers {
     context: Arc<Context>,
     /// True if kernels should be loaded.
     wanted: bool,
+    gate: Arc<Gate>,
     state: Mutex<State>,
 }
 
@@ -39,14 +41,14 @@ enum Loading {
 }
 
 impl Reducers {
-    pub(crate) fn new(context: Arc<Context>, wanted: bool) -> Reducers {
-        Reducers { context, wanted, state: Mutex::default() }
+    pub(crate) fn new(context: Arc<Context>, wanted: bool, gate: Arc<Gate>) -> Reducers {
+        Reducers { context, wanted, gate, state: Mutex::default() }
     }
 
-    /// Checks whether kernels of a class can be launched, and loads them if nobody has. That may wait for the device.
-    /// The context is current.
+    /// Checks whether kernels of a class can be launched, and loads them if nobody has and if that is not held off
+    /// ([`Gate`]). That may wait for the device. The context is current.
     pub(crate) fn load(&self, class: Class) -> bool {
-        self.wanted && self.state.lock().load(self.context.driver, class).is_some()
+        self.wanted && self.state.lock().load(self.context.driver, &self.gate, class).is_some()
     }
 
     /// Launches a reduction. Returns `None` if that is impossible now. Calls `first` with the stream just before. The
@@ -66,7 +68,7 @@ impl Reducers {
         }
         let (driver, mut state) = (self.context.driver, self.state.lock());
         let state = &mut *state;
-        let Some(function) = state.load(driver, class) else { return Ok(None) };
+        let Some(function) = state.load(driver, &self.gate, class) else { return Ok(None) };
         let Some(lane) = &mut state.lane else { return Ok(None) };
         let Some(job) = lane.words.job() else { return Ok(None) };
         if let Err(failure) = first(&lane.stream) {
@@ -108,11 +110,13 @@ impl Reducers {
 
 impl State {
     /// Returns the kernel of a class. The context is current.
-    fn load(&mut self, driver: &dyn Driver, class: Class) -> Option<Function> {
+    fn load(&mut self, driver: &dyn Driver, gate: &Gate, class: Class) -> Option<Function> {
         if self.off {
             return None;
         }
         if let Loading::Untried = self.classes[class as usize] {
+            // Held off: the next call tries again.
+            let _opening = gate.enter()?;
             self.classes[class as usize] = match self.try_load(driver, class) {
                 Ok(code) => Loading::Loaded(code),
                 Err(failure) => {

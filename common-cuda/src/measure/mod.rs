@@ -27,6 +27,7 @@ use crate::costs::text::{self, Content, Key};
 use crate::costs::{CostOrigin, CostReport, Costs, DeviceCosts};
 use crate::driver::Driver;
 use crate::location::DeviceIndex;
+use crate::mapping_gate::Gate;
 
 /// The time to wait for an idle default stream and for measurements by other processes before this process gives up.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,6 +38,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Reads and measures costs.
 pub(crate) struct Keeper {
     pub(crate) costs: Arc<Costs>,
+    pub(crate) gate: Arc<Gate>,
     source: CostSource,
     /// `None` if costs are not kept.
     folder: Option<Folder>,
@@ -50,9 +52,10 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(parameters: &Parameters, kernels: bool, costs: Arc<Costs>) -> Self {
+    pub(crate) fn new(parameters: &Parameters, kernels: bool, costs: Arc<Costs>, gate: Arc<Gate>) -> Self {
         Keeper {
             costs,
+            gate,
             source: parameters.costs,
             folder: Folder::new(&parameters.costs_folder),
             folder_named: !parameters.costs_folder.is_empty(),
@@ -96,7 +99,8 @@ impl Keeper {
             return;
         };
         let (queue, folder) = (queue.clone(), folder.clone());
-        let work = Work { queue, _retained: retained, device, key, folder, kernels: self.kernels };
+        let gate = self.gate.clone();
+        let work = Work { queue, _retained: retained, device, key, folder, kernels: self.kernels, gate };
         let (halt, costs) = (self.halt.clone(), self.costs.clone());
         let run = move || {
             let known = work.final_costs(&halt);
@@ -183,6 +187,7 @@ struct Work {
     key: Key,
     folder: Folder,
     kernels: bool,
+    gate: Arc<Gate>,
 }
 
 impl Work {
@@ -210,6 +215,8 @@ impl Work {
 
     /// Returns `None` if it should be tried again.
     fn try_once(&self, halt: &Halt) -> Result<Option<DeviceCosts>, String> {
+        // Measurements wait for streams, as mappings do.
+        let Some(_measuring) = self.gate.enter() else { return Ok(None) };
         if !self.is_quiet()? {
             return Ok(None);
         }

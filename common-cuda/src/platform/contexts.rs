@@ -219,7 +219,8 @@ impl Contexts {
         });
         if !known.iter().any(|known| known.context().id == id) {
             let context = Arc::new(Context::new(self.driver, handle, id));
-            let workspace = Workspace::new(context, self.settled.clone(), self.settings, self.keeper.costs.clone());
+            let Keeper { costs, gate, .. } = &*self.keeper;
+            let workspace = Workspace::new(context, self.settled.clone(), self.settings, costs.clone(), gate);
             known.push(Known { queue: Arc::new(CopyQueue::new(workspace)), allocations: Default::default() });
         }
     }

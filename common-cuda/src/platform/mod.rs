@@ -24,6 +24,7 @@ use crate::driver::{Discovery, Driver, Failure, Numbering};
 use crate::error::DeviceError;
 use crate::facts::Vendor;
 use crate::location::{DeviceIndex, Location};
+use crate::mapping_gate::Gate;
 use crate::measure::Keeper;
 use crate::memory::Registrations;
 use crate::settings::Settings;
@@ -49,7 +50,12 @@ pub(crate) struct Platform {
 impl Platform {
     /// The devices of a vendor.
     #[cfg(any(feature = "cuda", feature = "rocm", feature = "double", test))]
-    pub(crate) fn new(discovery: Box<dyn Discovery>, parameters: &Parameters, costs: &Arc<Costs>) -> Platform {
+    pub(crate) fn new(
+        discovery: Box<dyn Discovery>,
+        parameters: &Parameters,
+        costs: &Arc<Costs>,
+        gate: &Arc<Gate>,
+    ) -> Platform {
         let settings = Settings::new(parameters);
         Platform {
             expected: discovery.expected(),
@@ -60,7 +66,7 @@ impl Platform {
             primaries: Primaries::default(),
             register_host: parameters.device_register_host,
             settings,
-            keeper: Arc::new(Keeper::new(parameters, settings.kernels, costs.clone())),
+            keeper: Arc::new(Keeper::new(parameters, settings.kernels, costs.clone(), gate.clone())),
         }
     }
 

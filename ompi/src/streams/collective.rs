@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use cableway_coll::{Group, Operation};
 use cableway_pml::{Communicator, Error, Stream, StreamJob, StreamMessage};
 
-use super::{complete_after, report};
+use super::{complete_after, report, running};
 use crate::boundary::Code;
 use crate::collectives::{self, Description};
 use crate::guard::guarded;
@@ -57,6 +57,12 @@ unsafe extern "C" fn cableway_stream_group_new(communicator: *const Communicator
         let Some(shared) = state::engine().and_then(collectives::shared) else { return std::ptr::null_mut() };
         // SAFETY: the caller's promise.
         let on = unsafe { collectives::counted(communicator) };
+        // Later a stream may wait.
+        if let Some(Ok(streams)) =
+            state::engine().and_then(|engine| engine.handle()).map(|engine| running::streams(&engine))
+        {
+            streams.load_reductions();
+        }
         Box::into_raw(Box::new(Group::in_streams(shared.clone(), on)))
     })
 }

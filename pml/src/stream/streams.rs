@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::handle::Stream;
 use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
+use super::prepared::quiet::{PATIENCE, while_quiet};
 use super::proxy;
 use super::shared::Shared;
 use super::state::{StreamState, WORDS};
@@ -74,6 +75,18 @@ impl Streams {
         let state = Arc::new(StreamState::new(program, words, shared.engine.devices().hold_mappings()));
         shared.control.lock().streams.push(state.clone());
         Ok(Stream::new(shared.clone(), state))
+    }
+
+    /// Loads the kernels that reduce, in the contexts of all described streams: a driver loads kernels only after it has
+    /// waited for streams, so nothing loads them while a stream may wait for a message. Waits up to two seconds for streams
+    /// with other work. If a stream may wait for a message, nothing is loaded, and the host reduces.
+    pub fn load_reductions(&self) {
+        let shared = &self.inner.shared;
+        let streams = shared.control.lock().streams.clone();
+        let load = || streams.iter().for_each(|state| state.program.load_reductions());
+        if while_quiet(&shared.engine, &streams, PATIENCE, load).is_err() {
+            log::debug!("a stream may wait for a message, so no kernels that reduce are loaded");
+        }
     }
 
     /// Starts a send on the calling thread, as [`Engine::isend`]. Streams can wait for it.

@@ -159,6 +159,11 @@ driver_api! {
         if handle.is_own() {
             return Err(Error::INVALID_CONTEXT);
         }
+        // As a real driver does, also for streams that wait for a word.
+        let first = !IMPORTS.get()?.lock().open.contains_key(&(context.id, handle.piece));
+        if first {
+            stream::synchronize_context(&context)?;
+        }
         let mut imports = IMPORTS.get()?.lock();
         if imports.is_elsewhere(context.id, handle.piece.cookie) {
             return Err(Error::INVALID_HANDLE);

@@ -233,6 +233,8 @@ fn ours(name: &str) -> Option<Kernel> {
 fn load(text: &str) -> Outcome<usize> {
     let context = current()?;
     capture::unsafe_call()?;
+    // As a real driver does, also for streams that wait for a word.
+    stream::synchronize_context(&context)?;
     let names = text.split(".entry ").skip(1).map(|rest| rest.split('(').next().unwrap_or("").trim());
     let known = |name: &str| Some((name.to_owned(), Code::Ours(ours(name)?)));
     let entries: Option<Vec<_>> = names.map(known).collect();
@@ -256,6 +258,7 @@ fn read(text: &str) -> Outcome<Vec<(String, Code)>> {
 #[cfg(sim_hip)]
 pub(crate) fn insert_module(names: Vec<String>) -> Outcome<usize> {
     let context = current()?;
+    stream::synchronize_context(&context)?;
     capture::unsafe_call()?;
     let known = |name: String| ours(&name).map(|kernel| (name, Code::Ours(kernel))).ok_or(Error::NOT_SUPPORTED);
     let entries = names.into_iter().map(known).collect::<Outcome<_>>()?;
