@@ -55,6 +55,24 @@ static char *buffer(bool on_device, size_t size)
     return device;
 }
 
+static void release(bool on_device, char *memory)
+{
+    if (on_device)
+        device_release(memory);
+    else
+        free(memory);
+}
+
+/* Whether a rank's part of an operation is at least one element. */
+static bool is_something(const char *operation, int floats)
+{
+    const bool shared = strcmp(operation, "allgather") == 0 || strcmp(operation, "alltoall") == 0 ||
+                        strcmp(operation, "reduce-scatter") == 0;
+    const bool pairs = strcmp(operation, "allreduce-double") == 0 || strcmp(operation, "allreduce-complex") == 0 ||
+                       strcmp(operation, "allreduce-minloc") == 0;
+    return floats >= (shared ? ranks : pairs ? 2 : 1);
+}
+
 static void call(const char *operation, char *send, char *receive, int floats)
 {
     const int share = floats / ranks;
@@ -64,6 +82,12 @@ static void call(const char *operation, char *send, char *receive, int floats)
         MPI_Allreduce(send, receive, floats, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else if (strcmp(operation, "allreduce-double") == 0)
         MPI_Allreduce(send, receive, floats / 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    else if (strcmp(operation, "allreduce-int") == 0)
+        MPI_Allreduce(send, receive, floats, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    else if (strcmp(operation, "allreduce-complex") == 0)
+        MPI_Allreduce(send, receive, floats / 2, MPI_C_FLOAT_COMPLEX, MPI_SUM, MPI_COMM_WORLD);
+    else if (strcmp(operation, "allreduce-minloc") == 0)
+        MPI_Allreduce(send, receive, floats / 2, MPI_2INT, MPI_MINLOC, MPI_COMM_WORLD);
     else if (strcmp(operation, "reduce") == 0)
         MPI_Reduce(send, receive, floats, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
     else if (strcmp(operation, "bcast") == 0)
@@ -75,7 +99,8 @@ static void call(const char *operation, char *send, char *receive, int floats)
     else if (strcmp(operation, "reduce-scatter") == 0)
         MPI_Reduce_scatter_block(send, receive, share, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else
-        give_up("the operations are allreduce, allreduce-double, reduce, bcast, allgather, alltoall, reduce-scatter");
+        give_up("the operations are allreduce, allreduce-double, allreduce-int, allreduce-complex, allreduce-minloc, "
+                "reduce, bcast, allgather, alltoall, reduce-scatter");
 }
 
 static int by_size(const void *a, const void *b)
@@ -111,7 +136,8 @@ static void run(const char *operation, char *send, char *receive, size_t bytes, 
 
 int main(int count, char **arguments)
 {
-    static char *all[] = {"allreduce", "allreduce-double", "reduce", "bcast", "allgather", "alltoall", "reduce-scatter"};
+    static char *all[] = {"allreduce", "allreduce-double", "allreduce-int", "allreduce-complex", "allreduce-minloc",
+                          "reduce", "bcast", "allgather", "alltoall", "reduce-scatter"};
     MPI_Init(&count, &arguments);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -127,8 +153,13 @@ int main(int count, char **arguments)
     for (char *size = strtok(arguments[3], ","); size != NULL; size = strtok(NULL, ",")) {
         const size_t bytes = strtoull(size, NULL, 10);
         char *send = buffer(on_device, bytes), *receive = buffer(on_device, bytes);
-        for (int i = 0; i < operations; i++)
-            run(count > 4 ? arguments[4 + i] : all[i], send, receive, bytes, atof(arguments[2]));
+        for (int i = 0; i < operations; i++) {
+            const char *operation = count > 4 ? arguments[4 + i] : all[i];
+            if (is_something(operation, (int)(bytes / sizeof(float))) && (!by_nccl || nccl_has(operation)))
+                run(operation, send, receive, bytes, atof(arguments[2]));
+        }
+        release(on_device, send);
+        release(on_device, receive);
     }
     MPI_Finalize();
     return 0;

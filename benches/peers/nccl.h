@@ -6,7 +6,7 @@ typedef struct { char bytes[128]; } nccl_id;
 typedef struct nccl_comm *nccl_comm;
 typedef struct stream *nccl_stream;
 
-enum { NCCL_FLOAT = 7, NCCL_DOUBLE = 8, NCCL_SUM = 0, NCCL_MAX = 2 };
+enum { NCCL_INT = 2, NCCL_FLOAT = 7, NCCL_DOUBLE = 8, NCCL_SUM = 0, NCCL_MAX = 2, NCCL_MIN = 3 };
 
 static struct {
     int (*get_id)(nccl_id *);
@@ -70,6 +70,12 @@ static int nccl_all_to_all(const char *send, char *receive, size_t share)
     return failed | nccl.group_end();
 }
 
+/* NCCL reduces neither complex numbers nor pairs. */
+static bool nccl_has(const char *operation)
+{
+    return strcmp(operation, "allreduce-complex") != 0 && strcmp(operation, "allreduce-minloc") != 0;
+}
+
 static void nccl_call(const char *operation, char *send, char *receive, int floats)
 {
     const size_t count = (size_t)floats, share = count / (size_t)ranks;
@@ -78,6 +84,8 @@ static void nccl_call(const char *operation, char *send, char *receive, int floa
         failed = nccl.all_reduce(send, receive, count, NCCL_FLOAT, NCCL_SUM, nccl.comm, nccl.stream);
     else if (strcmp(operation, "allreduce-double") == 0)
         failed = nccl.all_reduce(send, receive, count / 2, NCCL_DOUBLE, NCCL_MAX, nccl.comm, nccl.stream);
+    else if (strcmp(operation, "allreduce-int") == 0)
+        failed = nccl.all_reduce(send, receive, count, NCCL_INT, NCCL_MIN, nccl.comm, nccl.stream);
     else if (strcmp(operation, "reduce") == 0)
         failed = nccl.reduce(send, receive, count, NCCL_FLOAT, NCCL_SUM, 0, nccl.comm, nccl.stream);
     else if (strcmp(operation, "bcast") == 0)
