@@ -170,7 +170,13 @@ pub(crate) fn reduce(
             direct(plan, me, operands, &shares, (Results::AtRoot(root), segment), ready)
         }
         Algorithm::PeerAccess => {
-            by_peer_access(plan, operands, (Shares::even(count, me.size), Results::AtRoot(root)), ready)
+            // Of two ranks the root reduces everything: it has to get as many bytes either way, and reads alone are
+            // faster than reads beside stores.
+            let shares = match me.size {
+                2 => Shares::all_of(root, count, 2),
+                ranks => Shares::even(count, ranks),
+            };
+            by_peer_access(plan, operands, (shares, Results::AtRoot(root)), ready)
         }
         Algorithm::Hierarchical(between) => {
             hierarchy::reduce(plan, (me, nodes, root), (operands, count), (between, segment), ready)

@@ -35,6 +35,16 @@ impl Shares {
         Shares(counts.into_iter().map(next).collect())
     }
 
+    /// One rank's share is everything.
+    pub(crate) fn all_of(rank: u32, count: u64, ranks: u32) -> Shares {
+        Shares::of((0..ranks).map(|other| if other == rank { count } else { 0 }))
+    }
+
+    /// Returns the number of shares.
+    pub(crate) fn ranks(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the length of all shares.
     pub(crate) fn len(&self) -> u64 {
         self.0.last().map_or(0, |last| last.end)

@@ -17,6 +17,8 @@ use crate::run::site::{Message, outcome};
 /// One other rank.
 pub(super) struct Peer {
     pub(super) rank: u32,
+    /// Both ranks reduce everything, each for itself. Known once the peer's offer has come.
+    pub(super) whole: bool,
     lent: Lent,
     borrowed: Borrowed,
 }
@@ -91,7 +93,7 @@ impl Peer {
         let (input, output) = (Input::Unknown, Output::None);
         let (answers, data) = (SmallVec::new(), SmallVec::new());
         let borrowed = Borrowed { offer, input, output, answers, given_back: false, data };
-        Ok(Peer { rank, lent, borrowed })
+        Ok(Peer { rank, whole: false, lent, borrowed })
     }
 
     /// Makes progress.
@@ -133,7 +135,7 @@ impl Peer {
             }
         }
         let handle = |at: usize| self.lent.exposed[at].as_ref().map(|exposed| *exposed.handle());
-        let offer = Offer { input: handle(0), output: handle(1) };
+        let offer = Offer { input: handle(0), output: handle(1), whole: scene.offers_whole() };
         self.lent.offer = Some(self.send(scene, OFFER, Some(offer.to_bytes()))?);
         Ok(())
     }
@@ -154,11 +156,12 @@ impl Peer {
             }
         };
         self.borrowed.offer = None;
-        let uses = scene.uses(self.rank);
+        let offer = Offer::parse(&bytes);
+        self.whole = offer.whole && scene.offers_whole();
+        let uses = scene.uses(self.rank, self.whole);
         if failed || uses.input == 0 {
             return Ok(());
         }
-        let offer = Offer::parse(&bytes);
         let input = self.map(scene, offer.input, false, uses)?;
         let output = if uses.output == 0 { None } else { self.map(scene, offer.output, true, uses)? };
         self.borrowed.input = self.place_input(scene, input)?;
@@ -180,7 +183,7 @@ impl Peer {
         match (scene.exchange, mapping) {
             (Exchange::Reduce(_), Some(mapping)) => Ok(Input::Mapped(mapping)),
             (Exchange::Reduce(reduction), None) => {
-                let share = reduction.shares.of_rank(scene.me());
+                let share = reduction.part(scene.me(), self.whole);
                 let bytes = reduction.operands.bytes(share.end - share.start);
                 let block = Block::take(&scene.shared.pools, &scene.site.working, bytes)?;
                 Ok(Input::Slot { block, address: None })
@@ -222,13 +225,17 @@ impl Peer {
         *address = block.address(&scene.shared.pools)?;
         let Some(at) = *address else { return Ok(()) };
         let Exchange::Reduce(reduction) = scene.exchange else { return Ok(()) };
-        let share = reduction.shares.of_rank(scene.me());
+        let share = reduction.part(scene.me(), self.whole);
         let memory = reduction.operands.block(Place::User(at), share.end - share.start);
         scene.receive((self.rank, INPUT), Some(memory), &mut self.borrowed.data)
     }
 
     /// Does what the peer asks for.
     fn take_answers(&mut self, scene: &Scene<'_>, failed: bool) -> Result<(), Error> {
+        if self.borrowed.offer.is_some() && scene.offers_whole() {
+            // What the peer asks for depends on its offer.
+            return Ok(());
+        }
         while let Some(note) = &self.lent.answer {
             let wanted = match note.received() {
                 Received::Nothing => return Ok(()),
@@ -245,7 +252,7 @@ impl Peer {
                 return Ok(());
             }
             self.lent.answer = Some(Note::receive((&scene.shared.engine, scene.on), (self.rank, scene.tag(ANSWER)))?);
-            let [input, result] = scene.instead_of(self.rank).map(|block| block.filter(|_| !failed));
+            let [input, result] = scene.instead_of(self.rank, self.whole).map(|block| block.filter(|_| !failed));
             if wanted.input {
                 scene.send((self.rank, INPUT), input, &mut self.lent.data)?;
             }
@@ -306,7 +313,7 @@ impl Peer {
             return Ok(());
         }
         if matches!(self.borrowed.output, Output::ByMessage) {
-            let [_, result] = scene.instead_of(scene.me());
+            let [_, result] = scene.instead_of(scene.me(), self.whole);
             scene.send((self.rank, RESULT), result, &mut self.borrowed.data)?;
         }
         self.borrowed.given_back = true;

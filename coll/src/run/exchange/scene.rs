@@ -41,30 +41,38 @@ impl Scene<'_> {
         tags::of_message(self.site.first_tag, message)
     }
 
+    /// Returns whether this rank would reduce everything for itself, if the other one of two does the same.
+    pub(super) fn offers_whole(&self) -> bool {
+        match (self.exchange, &self.site.working) {
+            (Exchange::Reduce(reduction), Working::Device(_)) => reduction.may_be_whole(),
+            _ => false,
+        }
+    }
+
     /// Returns what this rank lends to another one: memory to read, and memory to write.
     pub(super) fn lends(&self, to: u32) -> [Option<Block>; 2] {
         match self.exchange {
             Exchange::Reduce(reduction) => {
                 let used = !reduction.shares.of_rank(to).is_empty();
-                let whole = |place: Place| Some(Block::bytes(place, reduction.bytes()));
+                let all = |place: Place| Some(Block::bytes(place, reduction.bytes()));
                 let written = used && reduction.gets_all(self.me());
                 [
-                    whole(reduction.operands.input(0)).filter(|_| used),
-                    whole(reduction.operands.output(0)).filter(|_| written),
+                    all(reduction.operands.input(0)).filter(|_| used || self.offers_whole()),
+                    all(reduction.operands.output(0)).filter(|_| written),
                 ]
             }
             Exchange::Move(moves) => [Some(moves.sends[to as usize]), None],
         }
     }
 
-    /// Returns what this rank uses of the memory of another one.
-    pub(super) fn uses(&self, of: u32) -> Uses {
+    /// Returns what this rank uses of the memory of another one, if each reduces the `whole` or its share.
+    pub(super) fn uses(&self, of: u32, whole: bool) -> Uses {
         match self.exchange {
             Exchange::Reduce(reduction) => {
-                let used = !reduction.shares.of_rank(self.me()).is_empty();
+                let used = !reduction.part(self.me(), whole).is_empty();
                 let bytes = |uses: bool| if uses { reduction.bytes() } else { 0 };
                 let alignment = self.plan.combine.map_or(1, |combine| combine.element.alignment());
-                Uses { input: bytes(used), output: bytes(used && reduction.gets_all(of)), alignment }
+                Uses { input: bytes(used), output: bytes(used && !whole && reduction.gets_all(of)), alignment }
             }
             Exchange::Move(moves) => {
                 let input = self.plan.packed_len(&moves.receives[of as usize]);
@@ -75,10 +83,11 @@ impl Scene<'_> {
 
     /// Returns the blocks of messages that take the place of another rank's access: the input that it reads, and the result
     /// that it writes.
-    pub(super) fn instead_of(&self, rank: u32) -> [Option<Block>; 2] {
+    pub(super) fn instead_of(&self, rank: u32, whole: bool) -> [Option<Block>; 2] {
         match self.exchange {
-            Exchange::Reduce(Reduction { operands, shares, .. }) => {
-                let share = shares.of_rank(rank);
+            Exchange::Reduce(reduction) => {
+                let Reduction { operands, .. } = reduction;
+                let share = reduction.part(rank, whole);
                 let block = |place: Place| Some(operands.block(place, share.end - share.start));
                 [block(operands.input(share.start)), block(operands.output(share.start))]
             }

@@ -1,12 +1,16 @@
 //! The messages of an exchange between two ranks, by their numbers:
 //!
 //! ```text
-//! 0  offer   | input: handle of 144 bytes | output: handle of 144 bytes |    288 bytes, zeros for memory not exposed
+//! 0  offer   | input: handle of 144 bytes | output: handle of 144 bytes | whole: 1 byte, 0 or 1 |
+//!                289 bytes, zeros for memory not exposed
 //! 1  answer  | flags: 1 byte |
 //! 2  data    this rank's input of the other rank's share
 //! 3  data    the result of the sender's share
 //! 4  data    a rank's own block, to itself
 //! ```
+//!
+//! Two ranks that both set `whole` reduce everything, each for itself, and store nothing in the other one's memory. Then
+//! message 2 brings the whole input.
 //!
 //! Each rank sends an offer to each other one, which answers. An answer may ask for data. The last one, without a flag, says
 //! that the sender accesses the memory no more. A message without data takes the place of every message that a rank which
@@ -20,7 +24,7 @@ pub(super) const INPUT: u32 = 2;
 pub(super) const RESULT: u32 = 3;
 pub(super) const OWN: u32 = 4;
 
-pub(super) const OFFER_LEN: usize = 2 * PeerHandle::LEN;
+pub(super) const OFFER_LEN: usize = 2 * PeerHandle::LEN + 1;
 pub(super) const ANSWER_LEN: usize = 1;
 
 /// Memory that another rank may map.
@@ -28,12 +32,16 @@ pub(super) const ANSWER_LEN: usize = 1;
 pub(super) struct Offer {
     pub(super) input: Option<PeerHandle>,
     pub(super) output: Option<PeerHandle>,
+    /// The sender would reduce everything for itself.
+    pub(super) whole: bool,
 }
 
 impl Offer {
     pub(super) fn to_bytes(self) -> [u8; OFFER_LEN] {
         let mut bytes = [0; OFFER_LEN];
-        let (input, output) = bytes.split_at_mut(PeerHandle::LEN);
+        let (input, rest) = bytes.split_at_mut(PeerHandle::LEN);
+        let (output, whole) = rest.split_at_mut(PeerHandle::LEN);
+        whole[0] = u8::from(self.whole);
         for (place, handle) in [(input, self.input), (output, self.output)] {
             if let Some(handle) = handle {
                 place.copy_from_slice(&handle.to_bytes());
@@ -43,8 +51,9 @@ impl Offer {
     }
 
     pub(super) fn parse(bytes: &[u8; OFFER_LEN]) -> Offer {
-        let (input, output) = bytes.split_at(PeerHandle::LEN);
-        Offer { input: PeerHandle::parse(input), output: PeerHandle::parse(output) }
+        let (input, rest) = bytes.split_at(PeerHandle::LEN);
+        let (output, whole) = rest.split_at(PeerHandle::LEN);
+        Offer { input: PeerHandle::parse(input), output: PeerHandle::parse(output), whole: whole[0] == 1 }
     }
 }
 
@@ -88,7 +97,10 @@ mod tests {
         // A handle of one byte, for the output.
         bytes[PeerHandle::LEN..][..9].copy_from_slice(&[7, 0, 0, 0, 1, 1, 0, 0, 9]);
         let offer = Offer::parse(&bytes);
-        assert!(offer.input.is_none() && offer.output.is_some());
+        assert!(offer.input.is_none() && offer.output.is_some() && !offer.whole);
         assert_eq!(offer.to_bytes(), bytes);
+        bytes[OFFER_LEN - 1] = 1;
+        assert_eq!(Offer::parse(&bytes), Offer { whole: true, ..offer });
+        assert_eq!(Offer { whole: true, ..offer }.to_bytes(), bytes);
     }
 }

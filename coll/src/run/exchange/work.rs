@@ -38,7 +38,7 @@ impl Running {
 pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer]) -> Result<Option<Running>, Error> {
     let Scene { shared, site, plan, .. } = scene;
     let me = scene.me();
-    let share = reduction.shares.of_rank(me);
+    let share = reduction.part(me, peers.iter().any(|peer| peer.whole));
     let (count, Some(Combine { operation, element })) = (share.end - share.start, plan.combine) else {
         return Ok(Some(Running::Nothing));
     };
