@@ -198,7 +198,7 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let algorithm = self.choose(Operation::Allreduce, bytes);
-        let mut staged = self.stage(call, algorithm, true, false);
+        let mut staged = self.stage(call, algorithm, None, false);
         let (me, count) = (self.me, call.count);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if me.size == 1 {
@@ -219,7 +219,9 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let algorithm = self.choose(Operation::Reduce, bytes);
-        let mut staged = self.stage(call, algorithm, self.me.rank == root, false);
+        let scratch = || choice::scratch_of_reduce(algorithm, call.count, root, self.me);
+        let scratch = (self.me.rank != root).then(scratch);
+        let mut staged = self.stage(call, algorithm, scratch, false);
         let (me, count) = (self.me, call.count);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if me.size == 1 {
@@ -245,7 +247,7 @@ impl<'a> Builder<'a> {
         let mine = counts[self.me.rank as usize];
         // In place, the output would overwrite input of rank 0 that is not sent yet.
         let call = &CallOperands { count: call.count.max(mine), ..*call };
-        let mut staged = self.stage(call, algorithm, true, true);
+        let mut staged = self.stage(call, algorithm, None, true);
         let setting = self.setting(call.element.size());
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
@@ -263,7 +265,8 @@ impl<'a> Builder<'a> {
         if self.check(call)? == 0 {
             return Ok(());
         }
-        let mut staged = self.stage(call, Algorithm::Doubling, !exclusive || self.me.rank > 0, false);
+        let mut staged =
+            self.stage(call, Algorithm::Doubling, (exclusive && self.me.rank == 0).then_some(call.count), false);
         let (me, count) = (self.me, call.count);
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
@@ -282,7 +285,7 @@ impl<'a> Builder<'a> {
         if self.check(call)? == 0 {
             return Ok(());
         }
-        let mut staged = self.stage(call, Algorithm::Direct, true, false);
+        let mut staged = self.stage(call, Algorithm::Direct, None, false);
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let mut ready = std::mem::take(&mut staged.ready);
         let (input, output) = (operands.input(0), operands.output(0));
@@ -319,20 +322,21 @@ impl<'a> Builder<'a> {
         Setting { me: self.me, nodes: &choice.setup().nodes, segment: rules.segment / size as u64 }
     }
 
-    /// Decides where the reduction works, and adds the steps that bring the operands there. Without `output`, this rank
-    /// gets none, and it works in scratch memory. With `apart`, the output must not be the input.
-    fn stage(&mut self, call: &CallOperands, algorithm: Algorithm, output: bool, apart: bool) -> Staged {
+    /// Decides where the reduction works, and adds the steps that bring the operands there. With `scratch`, this rank gets
+    /// no output, and works in scratch memory for so many elements. With `apart`, the output must not be the input.
+    fn stage(&mut self, call: &CallOperands, algorithm: Algorithm, scratch: Option<u64>, apart: bool) -> Staged {
         self.plan.combine = Some(Combine { operation: call.operation, element: call.element });
         let bytes = call.count * call.element.size() as u64;
         let input = call.input.map_or(call.output as usize, |input| input as usize);
-        let user_output = output.then_some(call.output as usize);
+        let user_output = scratch.is_none().then_some(call.output as usize);
         let least = if algorithm == Algorithm::PeerAccess { 0 } else { self.placing.device_limit };
         self.working = self.placing.reduction(call, (input, user_output), least);
         let usable = |address: usize| self.placing.is_usable(&self.working, address, bytes, call.element);
         let plan = &mut self.plan;
         let output_here = user_output.filter(|&address| usable(address) && !(apart && address == input));
         let input_here = if usable(input) { Some(Place::User(input)) } else { None };
-        let output_place = output_here.map_or_else(|| plan.scratch(bytes), Place::User);
+        let room = scratch.unwrap_or(call.count) * call.element.size() as u64;
+        let output_place = output_here.map_or_else(|| plan.scratch(room), Place::User);
         let input_place = input_here.unwrap_or_else(|| plan.scratch(bytes));
         let operands = reduction::operands(plan, call.element, input_place, output_place);
         let ready = if input_here.is_none() {

@@ -156,7 +156,8 @@ pub(crate) fn allreduce(
     }
 }
 
-/// Adds a reduce to the root, as [`allreduce`]. At other ranks the output is scratch memory.
+/// Adds a reduce to the root, as [`allreduce`]. At other ranks the output is
+/// scratch memory for [`scratch_of_reduce`] elements.
 pub(crate) fn reduce(
     plan: &mut Plan,
     algorithm: Algorithm,
@@ -170,19 +171,28 @@ pub(crate) fn reduce(
             direct(plan, me, operands, &shares, (Results::AtRoot(root), segment), ready)
         }
         Algorithm::PeerAccess => {
-            // Of two ranks the root reduces everything: it has to get as many bytes either way, and reads alone are
-            // faster than reads beside stores.
-            let shares = match me.size {
-                2 => Shares::all_of(root, count, 2),
-                ranks => Shares::even(count, ranks),
-            };
-            by_peer_access(plan, operands, (shares, Results::AtRoot(root)), ready)
+            by_peer_access(plan, operands, (shares_of_reduce(count, root, me.size), Results::AtRoot(root)), ready)
         }
         Algorithm::Hierarchical(between) => {
             hierarchy::reduce(plan, (me, nodes, root), (operands, count), (between, segment), ready)
         }
         _ => tree::reduce(plan, me, root, (operands, count), ready),
     }
+}
+
+/// Returns the shares of a reduce by peer access. Of two ranks the root reduces everything: it has to get as many bytes
+/// either way, and then no kernel waits until its stores have reached another device.
+fn shares_of_reduce(count: u64, root: u32, ranks: u32) -> Shares {
+    if ranks == 2 { Shares::all_of(root, count, 2) } else { Shares::even(count, ranks) }
+}
+
+/// Returns the elements for which a rank other than the root needs memory in a reduce: its results.
+pub(crate) fn scratch_of_reduce(algorithm: Algorithm, count: u64, root: u32, me: Me) -> u64 {
+    if algorithm != Algorithm::PeerAccess {
+        return count;
+    }
+    let share = shares_of_reduce(count, root, me.size).of_rank(me.rank);
+    share.end - share.start
 }
 
 fn by_peer_access(

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::Me;
 
 fn card(node: u8) -> NodeCard {
     let mut card = NodeCard::default();
@@ -173,4 +174,13 @@ fn little_data_on_devices_is_reduced_there() {
         let chosen = choice.choose(&rules, Operation::Allreduce, bytes, |_| ());
         assert_eq!(chosen, Algorithm::PeerAccess, "{bytes} bytes");
     }
+}
+
+/// A large piece of scratch memory is taken and given back in every call, which takes longer than the reduction.
+#[test]
+fn ranks_of_a_reduce_take_scratch_memory_for_their_own_results_alone() {
+    let scratch = |algorithm, rank, size| scratch_of_reduce(algorithm, 90, 0, Me { rank, size });
+    assert_eq!(scratch(Algorithm::PeerAccess, 1, 2), 0);
+    assert_eq!(scratch(Algorithm::PeerAccess, 2, 3), 30);
+    assert_eq!(scratch(Algorithm::Tree, 1, 2), 90);
 }

@@ -11,7 +11,8 @@
 //! touches that element, so the outputs may be the inputs. Every element is reduced by one rank, in the order of the ranks.
 //!
 //! Two ranks that both want the results elsewhere than their inputs each reduce everything instead. Then nobody stores in
-//! another rank's memory. As many bytes come to each rank as before, and reads alone are faster than reads beside stores.
+//! another rank's memory. As many bytes come to each rank as by shares, but no kernel waits until its stores have reached
+//! another device.
 //!
 //! In an exchange of blocks each rank copies its blocks from the memory of the others.
 //!
@@ -74,9 +75,10 @@ impl Reduction {
         if whole { 0..self.shares.len() } else { self.shares.of_rank(rank) }
     }
 
-    /// Returns the first element of a rank's output that holds a result of its own share.
-    pub(crate) fn own_output(&self, share: &Range<u64>) -> u64 {
-        if self.results == Results::Scattered { 0 } else { share.start }
+    /// Returns the first element of a rank's output that holds a result of its own share. A rank that gets no results of
+    /// others has room for these alone.
+    pub(crate) fn own_output(&self, rank: u32, share: &Range<u64>) -> u64 {
+        if self.gets_all(rank) { share.start } else { 0 }
     }
 
     /// Returns the bytes of all shares.

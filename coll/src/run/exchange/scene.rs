@@ -89,7 +89,8 @@ impl Scene<'_> {
                 let Reduction { operands, .. } = reduction;
                 let share = reduction.part(rank, whole);
                 let block = |place: Place| Some(operands.block(place, share.end - share.start));
-                [block(operands.input(share.start)), block(operands.output(share.start))]
+                let result = if rank == self.me() { reduction.own_output(rank, &share) } else { share.start };
+                [block(operands.input(share.start)), block(operands.output(result))]
             }
             Exchange::Move(moves) => [Some(moves.sends[rank as usize]), None],
         }

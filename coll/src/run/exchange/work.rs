@@ -48,7 +48,7 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
     let from = reduction.operands.bytes(share.start) as usize;
     let mut sources: SmallVec<[*const u8; 4]> = smallvec::smallvec![std::ptr::null(); peers.len() + 1];
     sources[me as usize] = site.address(reduction.operands.input(share.start)).cast_const();
-    let output = site.address(reduction.operands.output(reduction.own_output(&share)));
+    let output = site.address(reduction.operands.output(reduction.own_output(me, &share)));
     let mut destinations: SmallVec<[*mut u8; 4]> = smallvec::smallvec![output];
     for peer in peers.iter() {
         sources[peer.rank as usize] = peer.source(from);
@@ -63,8 +63,10 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
     let devices = &shared.pools.devices;
     // The kernel follows the default stream's work on this rank's operands. Peers have waited for that on theirs.
     let part = |place| Block::bytes(place, reduction.operands.bytes(count));
-    let own =
-        [part(reduction.operands.input(share.start)), part(reduction.operands.output(reduction.own_output(&share)))];
+    let own = [
+        part(reduction.operands.input(share.start)),
+        part(reduction.operands.output(reduction.own_output(me, &share))),
+    ];
     let order = own.iter().fold(Order::None, |order, block| match scene.device_range(block) {
         Some(range) => order.max(devices.order(&range.location)),
         None => Order::AfterDefaultStream,
