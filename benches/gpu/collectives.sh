@@ -18,7 +18,7 @@ heat() {
         { echo "no Heat here, so its arrays are not redistributed"; return 0; }
     for way in direct staged; do
         row 170 "heat $way" env PYTHONPATH="$path" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe \
-            --mca mca_base_component_path "$work:$own" --mca pml cableway -np 2 python3 "$CARRY/mpi/heat.py" $way
+            --mca mca_base_component_path "$work:$own" --mca pml cableway -np 2 python3 "$CARRY/mpi/heat_arrays.py" $way
         grep -aE '^(direct|staged) ' "$results/log/heat_$way.txt"
     done >"$results/heat.txt"
     tally "$results/heat.txt"

@@ -67,10 +67,35 @@ static void release(bool on_device, char *memory)
 static bool is_something(const char *operation, int floats)
 {
     const bool shared = strcmp(operation, "allgather") == 0 || strcmp(operation, "alltoall") == 0 ||
-                        strcmp(operation, "reduce-scatter") == 0;
+                        strcmp(operation, "alltoallw") == 0 || strcmp(operation, "reduce-scatter") == 0;
     const bool pairs = strcmp(operation, "allreduce-double") == 0 || strcmp(operation, "allreduce-complex") == 0 ||
                        strcmp(operation, "allreduce-minloc") == 0;
     return floats >= (shared ? ranks : pairs ? 2 : 1);
+}
+
+/* Redistributes a matrix of which each rank has whole rows, so that each rank has whole columns: an FFT's transposition, or
+ * Heat's `resplit`. The types of the blocks are made for each call, as these programs do. */
+static void redistribute(char *send, char *receive, int floats)
+{
+    int columns = ranks, zeros[ranks], ones[ranks];
+    while (columns * 2 <= floats / columns)
+        columns *= 2;
+    const int rows = floats / columns;
+    MPI_Datatype from[ranks], to[ranks];
+    for (int i = 0; i < ranks; i++) {
+        const int block[2] = {rows, columns / ranks}, mine[2] = {rows, columns}, theirs[2] = {rows * ranks, columns / ranks};
+        const int at_column[2] = {0, i * (columns / ranks)}, at_row[2] = {i * rows, 0};
+        zeros[i] = 0, ones[i] = 1;
+        MPI_Type_create_subarray(2, mine, block, at_column, MPI_ORDER_C, MPI_FLOAT, &from[i]);
+        MPI_Type_create_subarray(2, theirs, block, at_row, MPI_ORDER_C, MPI_FLOAT, &to[i]);
+        MPI_Type_commit(&from[i]);
+        MPI_Type_commit(&to[i]);
+    }
+    MPI_Alltoallw(send, ones, zeros, from, receive, ones, zeros, to, MPI_COMM_WORLD);
+    for (int i = 0; i < ranks; i++) {
+        MPI_Type_free(&from[i]);
+        MPI_Type_free(&to[i]);
+    }
 }
 
 static void call(const char *operation, char *send, char *receive, int floats)
@@ -96,11 +121,13 @@ static void call(const char *operation, char *send, char *receive, int floats)
         MPI_Allgather(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, MPI_COMM_WORLD);
     else if (strcmp(operation, "alltoall") == 0)
         MPI_Alltoall(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, MPI_COMM_WORLD);
+    else if (strcmp(operation, "alltoallw") == 0)
+        redistribute(send, receive, floats);
     else if (strcmp(operation, "reduce-scatter") == 0)
         MPI_Reduce_scatter_block(send, receive, share, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else
         give_up("the operations are allreduce, allreduce-double, allreduce-int, allreduce-complex, allreduce-minloc, "
-                "reduce, bcast, allgather, alltoall, reduce-scatter");
+                "reduce, bcast, allgather, alltoall, alltoallw, reduce-scatter");
 }
 
 static int by_size(const void *a, const void *b)
@@ -137,7 +164,7 @@ static void run(const char *operation, char *send, char *receive, size_t bytes, 
 int main(int count, char **arguments)
 {
     static char *all[] = {"allreduce", "allreduce-double", "allreduce-int", "allreduce-complex", "allreduce-minloc",
-                          "reduce", "bcast", "allgather", "alltoall", "reduce-scatter"};
+                          "reduce", "bcast", "allgather", "alltoall", "alltoallw", "reduce-scatter"};
     MPI_Init(&count, &arguments);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

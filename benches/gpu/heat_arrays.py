@@ -1,6 +1,6 @@
 """Heat on GPU memory under an unmodified Open MPI: results checked, median times of the calls that redistribute arrays.
 
-    mpirun -np 2 --mca pml cableway python3 heat.py direct      (needs PyTorch, mpi4py and Heat 1.8)
+    mpirun -np 2 --mca pml cableway python3 heat_arrays.py direct      (needs PyTorch, mpi4py and Heat 1.8)
 
 With `direct` Heat hands device memory to MPI, which it leaves switched off under Open MPI; with `staged` it copies
 through host memory itself. SciPy and torchvision are replaced by empty modules if they are missing: nothing here calls them.
