@@ -1,7 +1,7 @@
 //! Copies within this process, with host or device memory on either side.
 
 use cableway_btl::{Error, Region, Token, Transfer};
-use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Order};
+use cableway_common_cuda::{BlockCopy, Completion, DeviceError, Devices, Direction, Order, Packing, Within};
 
 use crate::NAME;
 
@@ -12,33 +12,46 @@ pub(crate) struct Copies {
 }
 
 struct Copying {
+    /// Its name in errors.
+    operation: &'static str,
     token: Token,
     completion: Completion,
     /// A copy between two contexts first waits for the destination's default stream. This pair is copied after that.
     then: Option<Pair>,
 }
 
-/// Source and destination of one copy; equal lengths.
-#[derive(Clone, Copy)]
-struct Pair {
-    to: Region,
-    from: Region,
+/// Source and destination of one copy.
+pub(crate) struct Pair {
+    pub(crate) to: Region,
+    pub(crate) from: Region,
+    pub(crate) how: CopyShape,
+}
+
+/// Which bytes of both regions are copied.
+pub(crate) enum CopyShape {
+    /// All. The regions have equal lengths.
+    Run,
+    /// Blocks at regular distances, by a kernel that reaches both regions.
+    Blocks(Box<BlockCopy>),
+    /// Irregular blocks of the destination from a run, by a kernel that reaches both regions.
+    Packed(Box<Packing>),
 }
 
 impl Copies {
-    /// Copies `from` to `to`, which have equal lengths.
+    /// Starts a copy.
     ///
     /// # Safety
-    /// Both regions stay valid until the copy completes. Until then no code writes `from` or accesses `to`.
+    /// Both regions stay valid until the copy completes. Until then no code writes the source or accesses the
+    /// destination. The blocks lie in the regions, or, for irregular ones, in one allocation.
     pub(crate) unsafe fn start(
         &mut self,
         devices: &Devices,
-        to: Region,
-        from: Region,
+        operation: &'static str,
+        pair: Pair,
         token: Token,
     ) -> Result<Transfer, Error> {
-        debug_assert_eq!(to.len, from.len);
-        let pair = Pair { to, from };
+        let unavailable = |error| unavailable(operation, error);
+        let (to, from) = (pair.to, pair.from);
         let (completion, then) = match (from.location.on_device(), to.location.on_device()) {
             (false, false) => {
                 // SAFETY: host memory on both sides, valid by the caller's promise. A program may send a buffer to
@@ -46,6 +59,7 @@ impl Copies {
                 unsafe { from.address.copy_to(to.address, to.len) };
                 return Ok(Transfer::Done);
             }
+            // Kernels copy blocks within one context only.
             (true, true) if from.location.context != to.location.context => {
                 // An empty batch would complete at once, whatever its order.
                 let ordered = match to.order {
@@ -57,7 +71,7 @@ impl Copies {
             // SAFETY: the caller's promise.
             _ => (unsafe { pair.start(devices) }.map_err(unavailable)?, None),
         };
-        self.running.push(Copying { token, completion, then });
+        self.running.push(Copying { operation, token, completion, then });
         Ok(Transfer::Started)
     }
 
@@ -79,10 +93,10 @@ impl Copies {
                             copying.completion = completion;
                             return true;
                         }
-                        Err(error) => Err(unavailable(error)),
+                        Err(error) => Err(unavailable(copying.operation, error)),
                     },
                 },
-                Err(error) => Err(unavailable(error)),
+                Err(error) => Err(unavailable(copying.operation, error)),
             };
             done.push((copying.token, result));
             false
@@ -94,17 +108,26 @@ impl Copies {
 impl Pair {
     /// # Safety
     /// As [`Copies::start`].
-    unsafe fn start(self, devices: &Devices) -> Result<Completion, DeviceError> {
+    unsafe fn start(&self, devices: &Devices) -> Result<Completion, DeviceError> {
         devices.check_one_vendor(&self.from.location, &self.to.location)?;
         let (from, to) = (&self.from.location, &self.to.location);
         let (direction, at) = Direction::between(from, to).unwrap_or((Direction::HostToDevice, *to));
         let mut batch = devices.batch(&at, direction, self.from.order.max(self.to.order))?;
+        if !matches!(self.how, CopyShape::Run) {
+            batch.reachable(Within::OneDevice);
+        }
         // SAFETY: the caller's promise.
-        unsafe { batch.copy(self.to.address, self.from.address, self.to.len) };
+        unsafe {
+            match &self.how {
+                CopyShape::Run => batch.copy(self.to.address, self.from.address, self.to.len),
+                CopyShape::Blocks(blocks) => batch.copy_blocks(**blocks),
+                CopyShape::Packed(packing) => batch.copy_packed((**packing).clone()),
+            }
+        }
         batch.finish()
     }
 }
 
-fn unavailable(error: DeviceError) -> Error {
-    Error::Unavailable { btl: NAME, operation: "get", reason: error.to_string() }
+fn unavailable(operation: &'static str, error: DeviceError) -> Error {
+    Error::Unavailable { btl: NAME, operation, reason: error.to_string() }
 }

@@ -11,6 +11,7 @@ use cableway_common_cuda::Location;
 
 use crate::NAME;
 use crate::shared::Shared;
+use crate::transfer;
 
 /// Waiting messages beyond which a sender gets `Busy`. So `pml`'s flow control limits a process that never receives
 /// from itself, before memory runs out.
@@ -25,18 +26,17 @@ pub(crate) struct SelfEndpoint {
 impl SelfEndpoint {
     pub(crate) fn new(rank: Rank, eager_limit: usize, shared: Arc<Shared>) -> Self {
         let mut capabilities = Capabilities::send_only(eager_limit, 128 << 10);
-        capabilities.flags |= Flags::GET | Flags::DEVICE_GET;
+        let on_devices = Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_STRIDED | Flags::DEVICE_PACKED;
+        capabilities.flags |= Flags::GET | on_devices;
         // Nothing else can reach this process as well.
         capabilities.exclusivity = u32::MAX;
         capabilities.inline_limit = eager_limit;
         capabilities.min_rdma_size = eager_limit;
+        // A device makes one copy instead of two, whatever the size.
+        capabilities.device_min_rdma_size = 1;
         capabilities.latency = Duration::from_nanos(50);
         capabilities.bandwidth = 10e9;
         SelfEndpoint { rank, capabilities, shared }
-    }
-
-    fn busy(&self) -> bool {
-        self.shared.queue.len() >= MAX_WAITING
     }
 }
 
@@ -90,25 +90,42 @@ impl Endpoint for SelfEndpoint {
     }
 
     unsafe fn get(&mut self, to: &Local<'_>, from: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
-        let refuse = |reason: String| Error::Unavailable { btl: NAME, operation: "get", reason };
-        let (&Local::Run(local), Remote { handle, offset, blocks: None }) = (to, *from) else {
-            return Err(refuse("blocks are not supported".into()));
-        };
-        let key =
-            handle.as_bytes().try_into().map(u64::from_le_bytes).map_err(|_| refuse("malformed handle".into()))?;
-        let mut source = usize::try_from(key)
+        // SAFETY: the caller's promise.
+        unsafe { self.copy("get", to, (from, Access::RemoteRead), token) }
+    }
+
+    unsafe fn put(&mut self, from: &Local<'_>, to: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy("put", from, (to, Access::RemoteWrite), token) }
+    }
+}
+
+impl SelfEndpoint {
+    fn busy(&self) -> bool {
+        self.shared.queue.len() >= MAX_WAITING
+    }
+
+    /// Starts to copy between local and registered memory.
+    ///
+    /// # Safety
+    /// As [`Endpoint::get`] and [`Endpoint::put`].
+    unsafe fn copy(
+        &self,
+        operation: &'static str,
+        local: &Local<'_>,
+        (remote, access): (&Remote<'_>, Access),
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        let refuse = |reason: String| Error::Unavailable { btl: NAME, operation, reason };
+        let bytes = remote.handle.as_bytes();
+        let key = bytes.try_into().map(u64::from_le_bytes).map_err(|_| refuse("malformed handle".into()))?;
+        let registered = usize::try_from(key)
             .ok()
             .and_then(|key| self.shared.registered.lock().get(key).copied())
             .ok_or_else(|| refuse(format!("no memory is registered as {key}")))?;
-        let offset = usize::try_from(offset)
-            .ok()
-            .filter(|offset| offset.checked_add(local.len).is_some_and(|end| end <= source.len))
-            .ok_or_else(|| refuse(format!("{} bytes at {offset} overrun the registered {}", local.len, source.len)))?;
-        // SAFETY: within the registered region, just checked.
-        source.address = unsafe { source.address.add(offset) };
-        source.len = local.len;
-        // SAFETY: `local` by our caller's promise, `source` by that of `register`'s.
-        unsafe { self.shared.copies.lock().start(&self.shared.devices, local, source, token) }
+        let pair = transfer::pair(&self.shared.devices, local, (&registered, remote), access).map_err(refuse)?;
+        // SAFETY: the local memory by the caller's promise, the registered memory by that of `register`'s caller.
+        unsafe { self.shared.copies.lock().start(&self.shared.devices, operation, pair, token) }
     }
 }
 

@@ -41,6 +41,17 @@ impl Strided {
         Some((i64::try_from(low).ok()?, u64::try_from(high - low).ok()?))
     }
 
+    /// Returns the range of all blocks, from the address on, if they hold at least `len` bytes and none begins before the
+    /// address: the offset of its first byte, and its length.
+    pub fn range_of(&self, len: u64) -> Option<(u64, usize)> {
+        if self.size()? < len {
+            return None;
+        }
+        let (low, span) = self.span()?;
+        let range = (u64::try_from(low).ok()?, usize::try_from(span).ok()?);
+        range.0.checked_add(span).map(|_| range)
+    }
+
     /// Returns the same blocks without dimensions that repeat once or only continue another one.
     pub(crate) fn simplified(&self) -> Strided {
         let mut simple = Strided { dimensions: [(1, 0); MAX_STRIDED_DIMENSIONS], ..*self };

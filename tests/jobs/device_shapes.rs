@@ -9,6 +9,7 @@ use crate::support::{Driver, Finished, Role, Test, finish, role_job};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_shapes::every_layout_is_sent_to_every_other", every_layout_to_every_other),
+    ("device_shapes::every_layout_is_sent_to_the_same_process", every_layout_to_itself),
     ("device_shapes::kernels_work_without_scratch_memory", kernels_without_scratch_memory),
     ("device_shapes::kernels_pack_staged_messages", packed_by_kernels),
     ("device_shapes::messages_pass_without_kernels", without_kernels),
@@ -20,10 +21,14 @@ pub(crate) const ROLES: &[Role] = &[("device_shapes", shapes), ("device_pieces_k
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn run(options: &[&str], variables: &[(&str, &str)]) -> Finished {
+    run_among(2, options, variables)
+}
+
+fn run_among(ranks: u32, options: &[&str], variables: &[(&str, &str)]) -> Finished {
     let folder = Driver::find().folder;
     let mut all = vec![crate::support::libdir_option(), folder.to_str().expect("a folder"), "--set", "btl=sm"];
     all.extend(options);
-    let mut job = role_job(2, &all, "device_shapes");
+    let mut job = role_job(ranks, &all, "device_shapes");
     finish(job.envs(variables.iter().copied())).assert_success()
 }
 
@@ -66,6 +71,19 @@ fn every_layout_to_every_other() {
     }
     // Each message is sent in several pieces, more than fit at a time.
     run(&["--set", "device_scratch_size=64K"], &[]);
+}
+
+fn every_layout_to_itself() {
+    // All messages of regular layouts, and the longer ones from or to the irregular layout, are moved by kernels.
+    let all = (ROUNDS * (4 * 4 * COUNTS.len() + 9)) as u64;
+    for limit in ["0", "1G"] {
+        let found =
+            direct(&run_among(1, &[&PATIENTLY[..], &["--set", &format!("device_push_limit={limit}")]].concat(), &[]));
+        assert!(found >= all, "{found} of {all} with a limit of {limit}");
+    }
+    run_among(1, &["--set", "device_scratch_size=64K"], &[]);
+    run_among(1, &["--set", "device_kernels=no"], &[]);
+    assert_eq!(direct(&run_among(1, &["--set", "device_protocols=copy"], &[])), 0);
 }
 
 fn kernels_without_scratch_memory() {
@@ -221,7 +239,8 @@ fn shapes() -> Outcome {
     /// Before the buffers' addresses, for layouts that go backwards.
     const FIRST: usize = 4096;
     let world = World::init()?;
-    let (on, me, peer) = (world.communicator(), world.rank(), 1 - world.rank());
+    // The other rank of two, or the only one.
+    let (on, me, peer) = (world.communicator(), world.rank(), world.size() - 1 - world.rank());
     world.devices().initialise()?;
     let device = DeviceIndex(me % world.devices().facts()?.devices.len() as u32);
     let mut out = DeviceBuffer::new(world.devices(), device, BufferKind::Device, ROOM)?;

@@ -332,17 +332,11 @@ impl DeviceCopies {
 /// Returns the range of the peer's blocks, if both sides have `len` bytes in blocks and the own ones lie within the
 /// region.
 fn within(region: usize, ours: &Strided, theirs: &Strided, len: u64) -> Result<(u64, usize), &'static str> {
-    let enough = |side: &Strided| side.size().is_some_and(|size| size >= len);
-    let place = |side: &Strided| {
-        let (low, span) = side.span()?;
-        Some((u64::try_from(low).ok()?, usize::try_from(span).ok()?))
-    };
-    let inside =
-        place(ours).and_then(|(low, span)| low.checked_add(span as u64)).is_some_and(|end| end <= region as u64);
-    if !inside || !enough(ours) || !enough(theirs) {
+    let inside = ours.range_of(len).is_some_and(|(low, span)| low + span as u64 <= region as u64);
+    if !inside {
         return Err("the blocks have less than the message, or do not lie in the memory");
     }
-    place(theirs).ok_or("the blocks do not lie in the registered memory")
+    theirs.range_of(len).ok_or("the peer's blocks have less than the message, or do not lie in the registered memory")
 }
 
 /// Logs once why direct copies between devices of two processes do not work.
