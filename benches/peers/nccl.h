@@ -70,10 +70,11 @@ static int nccl_all_to_all(const char *send, char *receive, size_t share)
     return failed | nccl.group_end();
 }
 
-/* NCCL reduces neither complex numbers nor pairs. */
+/* NCCL reduces neither complex numbers nor pairs, and has no derived types. */
 static bool nccl_has(const char *operation)
 {
-    return strcmp(operation, "allreduce-complex") != 0 && strcmp(operation, "allreduce-minloc") != 0;
+    return strcmp(operation, "allreduce-complex") != 0 && strcmp(operation, "allreduce-minloc") != 0 &&
+           strcmp(operation, "alltoallw") != 0;
 }
 
 static void nccl_call(const char *operation, char *send, char *receive, int floats)

@@ -28,7 +28,7 @@ fn main() {
             let (to, from) = match direction {
                 Direction::DeviceToHost => (host, device),
                 Direction::HostToDevice => (device, host),
-                Direction::DeviceToDevice => (other, device),
+                Direction::DeviceToDevice | Direction::WithinDevice => (other, device),
             };
             if direction == Direction::DeviceToDevice {
                 batch.reachable(Within::OneDevice);

@@ -12,9 +12,20 @@ pub enum Direction {
     HostToDevice,
     /// Between device memories that this process can address.
     DeviceToDevice,
+    /// Within the memory of one device and context, beside copies between devices.
+    WithinDevice,
 }
 
 impl Direction {
+    /// All directions, in the order of their numbers.
+    pub(crate) const ALL: [Direction; 4] =
+        [Direction::DeviceToHost, Direction::HostToDevice, Direction::DeviceToDevice, Direction::WithinDevice];
+
+    /// Checks whether both sides are device memory.
+    pub(crate) fn is_on_devices(self) -> bool {
+        matches!(self, Direction::DeviceToDevice | Direction::WithinDevice)
+    }
+
     /// Returns the direction of a copy, and the side whose context makes it, or `None` if both sides are host memory.
     pub fn between(from: &Location, to: &Location) -> Option<(Direction, Location)> {
         match (from.on_device(), to.on_device()) {

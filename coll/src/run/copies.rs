@@ -46,7 +46,9 @@ pub(super) unsafe fn start(
         return Ok(Some(Completion::DONE));
     };
     let is_left_to_a_message = match direction {
-        Direction::DeviceToDevice => here.device != there.device || here.context != there.context,
+        Direction::DeviceToDevice | Direction::WithinDevice => {
+            here.device != there.device || here.context != there.context
+        }
         Direction::DeviceToHost | Direction::HostToDevice => !registered && len > LARGEST_HOST_COPY,
     };
     if is_left_to_a_message {

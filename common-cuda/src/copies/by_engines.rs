@@ -56,7 +56,7 @@ impl Mechanism for ByEngines {
         // the caller that added them; page-locked memory is host memory.
         let landing = (landing && Landing::suits(&self.pieces)).then(|| unsafe { Landing::prepare(&self.pieces) });
         copies.ordered_stream(workspace)?;
-        let together = copies.page_locked || direction == Direction::DeviceToDevice;
+        let together = copies.page_locked || direction.is_on_devices();
         // SAFETY: the caller that added the pieces promises that their ranges are valid until the operation is done.
         let issued = unsafe { workspace.streams.issue(direction, &self.pieces[begun..], together) };
         let followed = issued.and_then(|once| match landing {

@@ -20,7 +20,7 @@ pub(super) struct ByKernels {
 
 impl Mechanism for ByKernels {
     fn suits(&self, _: &Workspace, copies: &Gathered) -> bool {
-        copies.direction == Direction::DeviceToDevice || !copies.stretches.is_empty()
+        copies.direction.is_on_devices() || !copies.stretches.is_empty()
     }
 
     fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure> {

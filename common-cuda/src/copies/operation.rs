@@ -112,6 +112,7 @@ impl Workspace {
             Direction::DeviceToHost => "from device to host",
             Direction::HostToDevice => "from host to device",
             Direction::DeviceToDevice => "between devices",
+            Direction::WithinDevice => "within a device",
         };
         let object = format!("a copy of {bytes} bytes {between} in context {}", self.context.id);
         let mut error = self.context.error(failure, object);

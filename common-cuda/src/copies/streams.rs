@@ -17,7 +17,7 @@ use crate::driver::{Event, Failure, FailureKind, Priority, Stream};
 /// One stream for each direction, so that copies of both overlap.
 pub(crate) struct CopyStreams {
     context: Arc<Context>,
-    streams: [CopyStream; 3],
+    streams: [CopyStream; Direction::ALL.len()],
 }
 
 /// The stream of a direction.
@@ -63,9 +63,7 @@ impl CopyStreams {
 
     /// Makes the streams of all directions. The context is current.
     pub(super) fn make_all(&self) -> Result<(), Failure> {
-        [Direction::HostToDevice, Direction::DeviceToHost, Direction::DeviceToDevice]
-            .into_iter()
-            .try_for_each(|direction| self.made(direction).map(drop))
+        Direction::ALL.into_iter().try_for_each(|direction| self.made(direction).map(drop))
     }
 
     fn made(&self, direction: Direction) -> Result<&Made, Failure> {

@@ -8,17 +8,14 @@ use crate::memory::{Packing, Spread};
 impl Packing {
     /// Checks whether only a kernel can do the work.
     pub(super) fn wants_kernel(&self, direction: Direction) -> bool {
-        direction == Direction::DeviceToDevice && !self.by_engines
+        direction.is_on_devices() && !self.by_engines
     }
 
     /// Returns the arguments for a kernel of the current context. Returns `None` if the kernel cannot access all of the
     /// memory.
     pub(super) fn for_kernel(&self, workspace: &Workspace, direction: Direction) -> Option<Packed> {
         let on_device = |address: *mut u8| workspace.context.driver.device_address(address).ok();
-        let packed = match direction {
-            Direction::DeviceToDevice => self.packed as u64,
-            _ => on_device(self.packed)?,
-        };
+        let packed = if direction.is_on_devices() { self.packed as u64 } else { on_device(self.packed)? };
         let entries = match &self.spread {
             Spread::Regular(_) => 0,
             Spread::Listed(list, _) => match list.on_device(&workspace.lists) {

@@ -84,7 +84,7 @@ impl CpuMapping {
         let limit = match direction {
             Direction::DeviceToHost => self.read_limit,
             Direction::HostToDevice => self.write_limit,
-            Direction::DeviceToDevice => 0,
+            Direction::DeviceToDevice | Direction::WithinDevice => 0,
         };
         len <= limit && !self.off.load(Ordering::Relaxed)
     }

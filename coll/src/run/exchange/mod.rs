@@ -15,6 +15,7 @@
 //! other.
 
 mod note;
+mod own;
 mod peer;
 mod scene;
 mod settled;
@@ -22,11 +23,10 @@ mod wire;
 mod work;
 
 use cableway_pml::Engine;
-use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::plan::exchange::Exchange;
-use crate::run::site::{Message, outcome};
+use own::OwnBlock;
 use peer::Peer;
 pub(super) use scene::Scene;
 use settled::Settled;
@@ -37,8 +37,7 @@ pub(super) struct Exchanging {
     peers: Vec<Peer>,
     stage: Stage,
     settled: Settled,
-    /// This rank's own block, if no device copies it.
-    own: SmallVec<[Message; 2]>,
+    own: OwnBlock,
     failure: Option<Error>,
 }
 
@@ -61,7 +60,7 @@ impl Exchanging {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        Exchanging { peers, stage: Stage::Gathering, settled: Settled::default(), own: SmallVec::new(), failure }
+        Exchanging { peers, stage: Stage::Gathering, settled: Settled::default(), own: OwnBlock::default(), failure }
     }
 
     /// Makes progress. Returns true once the output is complete and nobody uses this rank's memory.
@@ -72,7 +71,11 @@ impl Exchanging {
         if self.failure.is_some() {
             self.peers.iter_mut().for_each(|peer| peer.owe_nothing(scene));
         }
-        let quiet = self.peers.iter().all(Peer::is_over) && self.own.iter().all(Message::is_complete);
+        let own_is_over = self.own.poll().unwrap_or_else(|error| {
+            self.failure.get_or_insert(error);
+            false
+        });
+        let quiet = own_is_over && self.peers.iter().all(Peer::is_over);
         if matches!(self.stage, Stage::Running(_)) || !quiet {
             return Ok(false);
         }
@@ -90,7 +93,9 @@ impl Exchanging {
 
     /// Checks whether no message wakes this process for the next step.
     pub(super) fn is_on_device(&self) -> bool {
-        matches!(self.stage, Stage::Running(_)) || self.peers.iter().any(Peer::waits_for_device)
+        matches!(self.stage, Stage::Running(_))
+            || self.own.is_on_device()
+            || self.peers.iter().any(Peer::waits_for_device)
     }
 
     /// Cancels receives that no message has matched.
@@ -119,7 +124,7 @@ impl Exchanging {
         if failed {
             return Ok(());
         }
-        outcome(&self.own)?;
+        self.own.begin(scene)?;
         if matches!(self.stage, Stage::Gathering) && self.peers.iter().all(Peer::has_input) {
             self.begin(scene)?;
         }
@@ -135,7 +140,7 @@ impl Exchanging {
     fn begin(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
         let begun = match scene.exchange {
             Exchange::Reduce(reduction) => work::reduce(scene, reduction, &mut self.peers)?,
-            Exchange::Move(moves) => work::copy(scene, moves, &self.peers, &mut self.own)?,
+            Exchange::Move(_) => Some(work::copy(scene, &self.peers)?),
         };
         if let Some(running) = begun {
             self.stage = if running.is_done() { Stage::Done } else { Stage::Running(running) };

@@ -5,13 +5,11 @@ use smallvec::SmallVec;
 
 use super::peer::Peer;
 use super::scene::Scene;
-use super::wire::OWN;
 use crate::error::Error;
 use crate::placing::Working;
-use crate::plan::exchange::{Moves, Reduction};
+use crate::plan::exchange::Reduction;
 use crate::plan::{Block, Combine};
 use crate::reduce;
-use crate::run::site::Message;
 
 /// Work of a device.
 pub(super) enum Running {
@@ -89,13 +87,8 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
     }
 }
 
-/// Begins to copy this rank's blocks from the memory that is mapped, and its own block.
-pub(super) fn copy(
-    scene: &Scene<'_>,
-    moves: &Moves,
-    peers: &[Peer],
-    own: &mut SmallVec<[Message; 2]>,
-) -> Result<Option<Running>, Error> {
+/// Begins to copy this rank's blocks from the memory that is mapped.
+pub(super) fn copy(scene: &Scene<'_>, peers: &[Peer]) -> Result<Running, Error> {
     let devices = &scene.shared.pools.devices;
     let mut copies: SmallVec<[(*mut u8, *const u8, usize); 8]> = SmallVec::new();
     let mut order = Order::None;
@@ -105,21 +98,8 @@ pub(super) fn copy(
             copies.push((to.address, from, to.len));
         }
     }
-    if let Some((from, to)) = moves.own_copy(scene.plan) {
-        match (scene.here(&from), scene.here(&to)) {
-            (Some(from), Some(to)) if from.len == to.len => {
-                order = order.max(devices.order(&from.location)).max(devices.order(&to.location));
-                copies.push((to.address, from.address, to.len));
-            }
-            _ => {
-                // A message to this process copies between any two kinds of memory and types.
-                scene.receive((scene.me(), OWN), Some(to), own)?;
-                scene.send((scene.me(), OWN), Some(from), own)?;
-            }
-        }
-    }
     let (Working::Device(at), false) = (&scene.site.working, copies.is_empty()) else {
-        return Ok(Some(Running::Nothing));
+        return Ok(Running::Nothing);
     };
     let mut batch = devices.batch(at, Direction::DeviceToDevice, order)?;
     for (to, from, len) in copies {
@@ -127,5 +107,5 @@ pub(super) fn copy(
         // Blocks of an operation do not overlap.
         unsafe { batch.copy(to, from, len) };
     }
-    Ok(Some(Running::Copies(batch.finish()?)))
+    Ok(Running::Copies(batch.finish()?))
 }
