@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use crate::assembly::{Assembly, Repetition};
 use crate::datatype::Datatype;
 use crate::error::Error;
+use crate::node::Node;
+use crate::regular::repetitions;
 
 impl Datatype {
     /// `count` elements one after the other (`MPI_Type_contiguous`).
@@ -125,18 +127,42 @@ fn strided(
 
 fn blocks(
     constructor: &'static str,
-    lengths: impl Iterator<Item = i64>,
+    lengths: impl Iterator<Item = i64> + Clone,
     displacements: &[i64],
     unit: i128,
     old: &Datatype,
 ) -> Result<Datatype, Error> {
     let mut assembly = Assembly::new(constructor);
+    if let Some((length, repetitions)) = regular(lengths.clone(), displacements, unit, old) {
+        let count = natural(constructor, "a block length", length)?;
+        let block = Repetition { count, stride: old.extent().into() };
+        let all: Vec<_> = std::iter::once(block).chain(repetitions).collect();
+        assembly.add(old, i128::from(displacements[0]) * unit, &all)?;
+        return Ok(assembly.finish());
+    }
     for (&displacement, length) in displacements.iter().zip(lengths) {
         let count = natural(constructor, "a block length", length)?;
         let block = Repetition { count, stride: old.extent().into() };
         assembly.add(old, i128::from(displacement) * unit, &[block])?;
     }
     Ok(assembly.finish())
+}
+
+/// Returns the common length of blocks, and their repetitions, if they are runs of bytes at regular distances.
+fn regular(
+    mut lengths: impl Iterator<Item = i64>,
+    displacements: &[i64],
+    unit: i128,
+    old: &Datatype,
+) -> Option<(i64, Vec<Repetition>)> {
+    let length = lengths.next()?;
+    let dense = i128::from(old.extent()) == i128::from(old.size());
+    let one_block = old.pattern().is_some_and(|pattern| matches!(pattern.node, Node::Block(_)));
+    if length <= 0 || !dense || !one_block || !lengths.take(displacements.len() - 1).all(|other| other == length) {
+        return None;
+    }
+    let len = i128::from(length) * i128::from(old.size());
+    Some((length, repetitions(displacements, unit, len)?))
 }
 
 fn natural(constructor: &'static str, argument: &'static str, value: i64) -> Result<u64, Error> {

@@ -31,6 +31,7 @@ mod layout;
 mod node;
 mod normal;
 mod predefined;
+mod regular;
 mod staging;
 mod walk;
 

@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 
 use crate::node::{Node, Placed, Repeat};
+use crate::regular::is_regular;
 use crate::walk::{Collect, walk_node};
 
 /// Types of at most this many blocks are equal if and only if their bytes are.
@@ -20,7 +21,7 @@ const WORTH_A_REPEAT: usize = 16;
 
 /// Returns the normal form of a whole type.
 pub(crate) fn normalise(placed: Placed) -> Placed {
-    if placed.node.blocks() > EXPANDED_BLOCKS {
+    if placed.node.blocks() > EXPANDED_BLOCKS || is_regular(&placed.node) {
         return placed;
     }
     let mut runs = Collect::new(usize::MAX);
