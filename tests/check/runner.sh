@@ -94,9 +94,17 @@ report() {
     echo
     reasons "${@/#/$LOGS/}"
     echo "$# steps in $SECONDS s; logs in $LOGS"
+    for step in "${bad[@]}"; do
+        failures "$step"
+    done
     [ ${#bad[@]} = 0 ] || echo "FAILED: ${bad[*]}"
     echo "$sum_passed passed, $sum_failed failed, $sum_skipped skipped"
     [ ${#bad[@]} = 0 ] && [ $sum_failed = 0 ]
+}
+
+# Prints which tests of a step failed and what they said, since they may be far from the end of its log.
+failures() {
+    grep -aE -A 4 '^ *test .* FAILED$|panicked at|^error(\[|:)' "$LOGS/$1.log" | cut -c 1-300 | tail -n 60 | sed "s/^/$1: /" || true
 }
 
 # Adds the counts in a log to passed, failed and skipped. A test that could not run passes, and prints a line that
