@@ -59,8 +59,6 @@ pub enum Within {
     OneDevice,
     /// Some memory is on another device and mapped.
     OneNode,
-    /// The same, and some copies stay on the context's device. One kernel makes both kinds, copy engines one after the other.
-    Both,
 }
 
 /// The work of copy engines that would replace a kernel.

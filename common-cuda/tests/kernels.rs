@@ -58,7 +58,7 @@ fn many_pieces(devices: &Devices) {
         let ((source, from), (target, mut expected)) = (filled(devices, round), filled(devices, 100 + round));
         let mut batch =
             devices.batch(&source.location(), Direction::DeviceToDevice, Order::AfterDefaultStream).unwrap();
-        batch.reachable([Within::OneDevice, Within::OneNode, Within::Both][round as usize % 3]);
+        batch.reachable([Within::OneDevice, Within::OneNode][round as usize % 2]);
         let (pieces, most) = (1 + numbers.below(70) as usize, [9, 100, 5000, 15_000][round as usize % 4]);
         let align = [1, 2, 4, 16][numbers.below(4) as usize];
         let mut at = 0;

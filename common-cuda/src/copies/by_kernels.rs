@@ -147,19 +147,6 @@ fn suits_a_kernel(workspace: &Workspace, copies: &Gathered) -> bool {
             let faster = if settings.kernel_limit_set { None } else { measured() };
             faster.unwrap_or_else(|| count >= SEVERAL && bytes / count <= settings.kernel_limit)
         }
-        Some(Within::Both) => {
-            let bytes: usize = pieces.iter().map(|piece| piece.width).sum();
-            replaces_both(workspace, count, bytes)
-        }
         None => false,
     }
-}
-
-/// Checks whether a kernel makes so many copies of so many bytes together, some within the device and some to or from
-/// another one, faster than copy engines. On two H100s copies of 32 KiB took 15 us by a kernel, and 17 to 21 by engines.
-pub(crate) fn replaces_both(workspace: &Workspace, count: usize, bytes: usize) -> bool {
-    let settings = &workspace.settings;
-    let measured = || workspace.costs()?.kernel_replaces_both(bytes as u64);
-    let faster = if settings.kernel_limit_set { None } else { measured() };
-    faster.unwrap_or_else(|| bytes / count.max(1) <= settings.kernel_limit)
 }

@@ -21,7 +21,6 @@ mod stretch;
 mod workspace;
 
 pub use batch::{Completion, CopyBatch};
-pub(crate) use by_kernels::replaces_both;
 pub(crate) use operation::{CopyQueue, Start};
 pub use reducing::ReductionRun;
 pub(crate) use streams::issue;

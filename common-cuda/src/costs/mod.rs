@@ -124,14 +124,6 @@ impl DeviceCosts {
         let engine = push.seconds(bytes) + several.as_secs_f64() * copies.saturating_sub(1) as f64;
         Some(kernel.seconds(bytes) * CLEARLY < engine)
     }
-
-    /// Checks whether a kernel makes copies within the device and to another device in less time than copy engines, which
-    /// make them one after the other; `None` if that is not known. Half of the bytes stay on the device.
-    pub(crate) fn kernel_replaces_both(&self, bytes: u64) -> Option<bool> {
-        let (kernel, within) = (self.kernel.figure()?, self.within.figure()?);
-        let push = self.peer(None)?.push.figure()?;
-        Some(kernel.seconds(bytes) < push.seconds(bytes / 2) + within.seconds(bytes / 2))
-    }
 }
 
 /// Measured costs of copies that one device makes to and from another device.
@@ -244,21 +236,6 @@ mod tests {
         assert!(!faster(64, 1 << 20) && !faster(2, 8) && !faster(1, 8));
         assert_eq!(DeviceCosts { kernel: Known::Refused, ..costs.clone() }.kernel_is_faster(64, 64), None);
         assert_eq!(DeviceCosts { peers: Vec::new(), ..costs }.kernel_is_faster(64, 64), None);
-    }
-
-    #[test]
-    fn one_kernel_makes_small_copies_within_a_device_and_to_another() {
-        let costs = DeviceCosts {
-            within: cost(7.0, 1400.0),
-            kernel: cost(11.75, 342.0),
-            peers: vec![peer(1, cost(6.8, 390.0))],
-            ..DeviceCosts::default()
-        };
-        assert_eq!(
-            [16, 128 << 10, 64 << 20].map(|bytes| costs.kernel_replaces_both(bytes).unwrap()),
-            [true, true, false]
-        );
-        assert_eq!(DeviceCosts { within: Known::Refused, ..costs }.kernel_replaces_both(16), None);
     }
 
     #[test]

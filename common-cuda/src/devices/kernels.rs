@@ -1,9 +1,6 @@
 //! The decision whether kernels can do a message's work faster.
 
-use std::sync::Arc;
-
 use super::Devices;
-use crate::copies::{CopyQueue, replaces_both};
 use crate::copy::EngineWork;
 use crate::kernels::is_worth_a_launch;
 use crate::location::{Location, MemoryClass};
@@ -16,18 +13,6 @@ impl Devices {
     pub fn kernels(&self, at: &Location) -> bool {
         let has_kernels = |platform: &Platform| platform.queue(at).is_ok_and(|queue| queue.workspace.has_kernels());
         at.class == MemoryClass::Device && self.platform_at(at).is_some_and(has_kernels)
-    }
-
-    /// Returns whether one kernel makes so many copies of so many bytes together, within the device of `at` and to or from
-    /// another one, faster than copy engines do. [`Within::Both`](crate::Within::Both) declares such copies.
-    pub fn one_kernel_pays(&self, at: &Location, count: usize, bytes: usize) -> bool {
-        let pays = |platform: &Platform| {
-            let able = |queue: Arc<CopyQueue>| {
-                queue.workspace.settings.kernels && replaces_both(&queue.workspace, count, bytes)
-            };
-            platform.queue(at).is_ok_and(able)
-        };
-        at.class == MemoryClass::Device && self.platform_at(at).is_some_and(pays)
     }
 
     /// Returns whether kernels in the context of `at` may read and write the device memory at `address`. A copy engine

@@ -140,7 +140,7 @@ impl Exchanging {
     fn begin(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
         let begun = match scene.exchange {
             Exchange::Reduce(reduction) => work::reduce(scene, reduction, &mut self.peers)?,
-            Exchange::Move(_) => Some(work::copy(scene, &self.peers, &mut self.own)?),
+            Exchange::Move(_) => Some(work::copy(scene, &self.peers)?),
         };
         if let Some(running) = begun {
             self.stage = if running.is_done() { Stage::Done } else { Stage::Running(running) };

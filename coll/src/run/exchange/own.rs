@@ -1,14 +1,12 @@
-//! This rank's own block in an exchange of blocks. Its copy waits for no other rank, so it begins before their offers come,
-//! unless all blocks together are so small that one kernel copies them faster.
+//! This rank's own block in an exchange of blocks. Its copy waits for no other rank, so it begins before their offers come.
 
-use cableway_common_cuda::{Completion, Direction, MemoryClass};
-use cableway_pml::DeviceRange;
+use cableway_common_cuda::{Completion, Direction};
 use smallvec::SmallVec;
 
 use super::scene::Scene;
 use super::wire::OWN;
 use crate::error::Error;
-use crate::plan::exchange::{Exchange, Moves};
+use crate::plan::exchange::Exchange;
 use crate::run::site::{Message, outcome};
 
 /// The copy of this rank's own block.
@@ -16,8 +14,6 @@ use crate::run::site::{Message, outcome};
 pub(super) enum OwnBlock {
     #[default]
     NotBegun,
-    /// One kernel copies it with the blocks of other ranks, once their offers have come.
-    WithOthers { from: DeviceRange, to: DeviceRange },
     /// A device copies it, beside the blocks of other ranks.
     Copying(Completion),
     /// A message to this process copies between any two kinds of memory and types.
@@ -36,10 +32,6 @@ impl OwnBlock {
         let Exchange::Move(moves) = scene.exchange else { return Ok(()) };
         let Some((from, to)) = moves.own_copy(scene.plan) else { return Ok(()) };
         match (scene.here(&from), scene.here(&to)) {
-            (Some(from), Some(to)) if from.len == to.len && is_little(scene, moves, &from, &to) => {
-                *self = OwnBlock::WithOthers { from, to };
-                Ok(())
-            }
             (Some(from), Some(to)) if from.len == to.len => {
                 let devices = &scene.shared.pools.devices;
                 let order = devices.order(&from.location).max(devices.order(&to.location));
@@ -61,18 +53,10 @@ impl OwnBlock {
         }
     }
 
-    /// Returns the source and the destination if the block is copied with those of other ranks. Its copy is the caller's
-    /// from now on.
-    pub(super) fn join(&mut self) -> Option<(DeviceRange, DeviceRange)> {
-        let OwnBlock::WithOthers { from, to } = *self else { return None };
-        *self = OwnBlock::Over;
-        Some((from, to))
-    }
-
     /// Makes progress. Returns true once nobody uses the block's memory.
     pub(super) fn poll(&mut self) -> Result<bool, Error> {
         let polled = match self {
-            OwnBlock::NotBegun | OwnBlock::WithOthers { .. } | OwnBlock::Over => return Ok(true),
+            OwnBlock::NotBegun | OwnBlock::Over => return Ok(true),
             OwnBlock::Copying(completion) => completion.poll().map_err(Error::from),
             OwnBlock::Messages(messages) => outcome(messages),
         };
@@ -91,14 +75,4 @@ impl OwnBlock {
     pub(super) fn is_on_device(&self) -> bool {
         matches!(self, OwnBlock::Copying(_))
     }
-}
-
-/// Checks whether one kernel should copy the blocks of all ranks.
-fn is_little(scene: &Scene<'_>, moves: &Moves, from: &DeviceRange, to: &DeviceRange) -> bool {
-    let lens = moves.receives.iter().zip(0..).filter(|(_, rank)| *rank != scene.me());
-    let others: u64 = lens.map(|(block, _)| scene.plan.packed_len(block)).fold(0, u64::saturating_add);
-    let bytes = usize::try_from(others).unwrap_or(usize::MAX).saturating_add(to.len);
-    // Managed memory may be anywhere.
-    let on_device = [from, to].iter().all(|range| range.location.class == MemoryClass::Device);
-    on_device && scene.shared.pools.devices.one_kernel_pays(&to.location, moves.receives.len(), bytes)
 }

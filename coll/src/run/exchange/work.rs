@@ -1,11 +1,8 @@
 //! What a rank does with the memory of all ranks.
 
-use cableway_common_cuda::{
-    Completion, Direction, MemoryClass, Order, Reduction as KernelReduction, ReductionRun, Within,
-};
+use cableway_common_cuda::{Completion, Direction, Order, Reduction as KernelReduction, ReductionRun};
 use smallvec::SmallVec;
 
-use super::own::OwnBlock;
 use super::peer::Peer;
 use super::scene::Scene;
 use crate::error::Error;
@@ -90,8 +87,8 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
     }
 }
 
-/// Begins to copy this rank's blocks from the memory that is mapped, and its own block if that is copied with them.
-pub(super) fn copy(scene: &Scene<'_>, peers: &[Peer], own: &mut OwnBlock) -> Result<Running, Error> {
+/// Begins to copy this rank's blocks from the memory that is mapped.
+pub(super) fn copy(scene: &Scene<'_>, peers: &[Peer]) -> Result<Running, Error> {
     let devices = &scene.shared.pools.devices;
     let mut copies: SmallVec<[(*mut u8, *const u8, usize); 8]> = SmallVec::new();
     let mut order = Order::None;
@@ -101,24 +98,10 @@ pub(super) fn copy(scene: &Scene<'_>, peers: &[Peer], own: &mut OwnBlock) -> Res
             copies.push((to.address, from, to.len));
         }
     }
-    let own = own.join();
-    let mut one_kernel = own.is_some();
-    for peer in peers {
-        if let Some((to, _)) = peer.copies() {
-            one_kernel &= to.location.class == MemoryClass::Device;
-        }
-    }
-    if let Some((from, to)) = own {
-        order = order.max(devices.order(&from.location)).max(devices.order(&to.location));
-        copies.push((to.address, from.address, to.len));
-    }
     let (Working::Device(at), false) = (&scene.site.working, copies.is_empty()) else {
         return Ok(Running::Nothing);
     };
     let mut batch = devices.batch(at, Direction::DeviceToDevice, order)?;
-    if one_kernel {
-        batch.reachable(Within::Both);
-    }
     for (to, from, len) in copies {
         // SAFETY: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last answer.
         // Blocks of an operation do not overlap.
