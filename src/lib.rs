@@ -65,8 +65,8 @@
 //! # One-sided operations
 //!
 //! A rank registers memory ([`World::register`]) and sends its [`RemoteKey`] to others. They put into it, get from it and
-//! change its words ([`Communicator::put_signal`], [`Communicator::get`], [`Communicator::atomic`]), also in a [`Scope`].
-//! docs/one-sided.md says what is ordered and what is checked.
+//! change its words ([`Communicator::put_signal`], [`Communicator::get_signal`], [`Communicator::atomic`]), also in a
+//! [`Scope`]. docs/one-sided.md says what is ordered and what is checked.
 //!
 //! # Streams
 //!

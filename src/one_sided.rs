@@ -22,11 +22,16 @@ pub(crate) fn put(
     })
 }
 
-pub(crate) fn get(world: &Inner, into: &mut (impl RecvBuffer + ?Sized), from: Place<'_>) -> Result<(), Error> {
+pub(crate) fn get(
+    world: &Inner,
+    into: &mut (impl RecvBuffer + ?Sized),
+    from: Place<'_>,
+    signal: Option<Signal<'_>>,
+) -> Result<(), Error> {
     let into = into.writable()?;
     perform(world, Operation::one_sided("get", &from, into.len()), |one_sided, request| {
         // SAFETY: as in `put`, borrowed exclusively.
-        unsafe { one_sided.get(into, from, request) }
+        unsafe { one_sided.get(into, from, signal, request) }
     })
 }
 

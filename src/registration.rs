@@ -180,7 +180,7 @@ impl RegisteredMemory {
     /// # Errors
     /// The bytes are not within the memory, or the device driver refused.
     pub fn read(&self, offset: u64, into: &mut (impl RecvBuffer + ?Sized)) -> Result<(), Error> {
-        one_sided::get(&self.world, into, self.key().at(offset))
+        one_sided::get(&self.world, into, self.key().at(offset), None)
     }
 
     /// Copies `from` to the bytes from `offset` on, as a put of another rank does.

@@ -155,7 +155,7 @@ unsafe extern "C" fn cableway_iget(
     guard(|| unsafe {
         let place = Out::new(request, "the place for the request")?;
         let key = RemoteKey::read(key, "the key")?;
-        let started = named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset))?;
+        let started = named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), None)?;
         place.set(Request::own(started));
         Ok(())
     })

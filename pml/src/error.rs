@@ -204,12 +204,14 @@ pub enum Error {
         /// Why not.
         reason: Refusal,
     },
-    /// The signal of a put is in another process than its data.
-    #[error("the signal is in memory of rank {owner}, but the data goes to rank {target}: use a key of rank {target}")]
+    /// The signal of a put or get is in another process than the registered memory.
+    #[error(
+        "the signal is in memory of rank {owner}, but the data in that of rank {target}: use a key of rank {target}"
+    )]
     ForeignSignal {
         /// The rank in the job that owns the signal's memory.
         owner: Rank,
-        /// The rank in the job that the data goes to.
+        /// The rank in the job that owns the registered memory.
         target: Rank,
     },
     /// The buffer of a put or get is not one run of bytes.

@@ -187,7 +187,7 @@ fn a_fence_orders_operations() {
     sides.sides[0].fence(None);
     let (request, mut seen) = (Request::new(), vec![0; 1 << 20]);
     // SAFETY: the request is waited for.
-    let _ = unsafe { sides.sides[0].get(space(&mut seen), window.key().at(0), &request) }.unwrap();
+    let _ = unsafe { sides.sides[0].get(space(&mut seen), window.key().at(0), None, &request) }.unwrap();
     sides.ranks.finish(&[&request]);
     assert!(first.is_complete() && second.is_complete());
     assert!(seen[..100] == small && seen[100..] == large[100..]);
@@ -242,7 +242,7 @@ fn operations_end_when_their_target_dies() {
     let held = sides.start_put(0, &data[..8], window.key().at(0), None);
     let get = Request::new();
     // SAFETY: the request is waited for.
-    let _ = unsafe { sides.sides[0].get(space(&mut room), window.key().at(0), &get) }.unwrap();
+    let _ = unsafe { sides.sides[0].get(space(&mut room), window.key().at(0), None, &get) }.unwrap();
     sides.ranks.net.kill(1);
     let engine = &sides.ranks.engines[0];
     engine.wait(&[&put, &small, &held, &get]);

@@ -5,9 +5,9 @@ mod common;
 
 use cableway_btl::Flags;
 use cableway_common_cuda::BufferKind;
-use cableway_pml::{Buffer, Signal, SignalUpdate};
+use cableway_pml::{Buffer, Error, Signal, SignalUpdate};
 
-use common::memory::Memory;
+use common::memory::{Memory, with_faults};
 use common::sides::Sides;
 use common::{Link, pattern};
 use test_nodes::devices;
@@ -38,8 +38,9 @@ fn every_byte_moves_between_every_pair_of_memories() {
                 let what = format!("{protocols}, {here:?} and {there:?}, {len} bytes");
                 let data = pattern(len, round as u8);
                 let mut source = Memory::new(&devices, here, &data);
-                let signal = Signal { at: signals.key().at(0), update: SignalUpdate::Add(1) };
-                let signal = Some(signal).filter(|_| round % 2 == 0);
+                let add = Signal { at: signals.key().at(0), update: SignalUpdate::Add(1) };
+                // Puts and gets take turns with the signals.
+                let signal = Some(add).filter(|_| round % 2 == 0);
                 given += u64::from(signal.is_some());
                 let from = Buffer::bytes(source.address(), len as u64);
                 sides.put_from(0, from, window.key().at(16), signal).unwrap();
@@ -49,7 +50,10 @@ fn every_byte_moves_between_every_pair_of_memories() {
                 assert!(landed[..16] == [0xee; 16], "{what}");
                 let mut room = Memory::new(&devices, here, &vec![0x11; len]);
                 let into = Buffer::bytes(room.address(), len as u64);
-                sides.get_into(0, into, window.key().at(16)).unwrap();
+                let signal = signal.is_none().then_some(add);
+                given += u64::from(signal.is_some());
+                sides.get_into(0, into, window.key().at(16), signal).unwrap();
+                assert_eq!(signals.load(0).unwrap(), given, "{what}");
                 assert!(room.read(len) == data, "{what}");
             }
             let on_device = |kind| matches!(kind, Some(BufferKind::Device | BufferKind::Managed));
@@ -62,4 +66,41 @@ fn every_byte_moves_between_every_pair_of_memories() {
             drop((window, signals));
         }
     }
+}
+
+#[test]
+fn a_get_that_a_device_fails_gives_no_signal() {
+    const TEST: &str = "a_get_that_a_device_fails_gives_no_signal";
+    // Each call that starts or polls a copy fails in turn, after the first few succeeded.
+    let faults = ["cuMemcpyAsync:719:3+", "cuMemcpyAsync:719:8+", "cuEventQuery:719:6+", "cuEventRecord:719:9+"];
+    with_faults(TEST, &faults, || {
+        let (devices, mut failed) = (devices(), 0);
+        for link in [Link::new("net", Flags::empty()), Link::new("net", Flags::GET)] {
+            let sides = Sides::on(&devices, 2, &[link], &[("device_chunk_size", "32K")]);
+            for (here, there) in [(true, false), (false, true), (true, true)] {
+                let new = |device: bool| {
+                    let kind = device.then_some(BufferKind::Device);
+                    Memory::try_new(&devices, kind, &pattern(400_000, 1))
+                };
+                let (Some(mut room), Some(mut source)) = (new(here), new(there)) else { continue };
+                let mut word = [0_u64];
+                let window = sides.register_at(1, source.address(), 400_000);
+                let signals = sides.register_at(1, word.as_mut_ptr().cast(), 8);
+                let mut given = 0;
+                for len in [100, 400_000, 8192, 400_000] {
+                    let signal = Signal { at: signals.key().at(0), update: SignalUpdate::Add(1) };
+                    let into = Buffer::bytes(room.address(), len);
+                    let got = sides.get_into(0, into, window.key().at(0), Some(signal));
+                    let named = |error: &Error| {
+                        matches!(error, Error::Device { .. } | Error::PeerAborted { .. } | Error::Refused { .. })
+                    };
+                    assert!(got.as_ref().err().is_none_or(named), "{here} {there} {len}: {got:?}");
+                    given += u64::from(got.is_ok());
+                    failed += u32::from(got.is_err());
+                    assert_eq!(signals.load(0).unwrap(), given, "{here} {there} {len}: {got:?}");
+                }
+            }
+        }
+        assert!(failed > 0);
+    });
 }

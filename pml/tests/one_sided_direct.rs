@@ -55,7 +55,7 @@ fn the_owner_takes_no_part() {
             finish_alone(&sides, 0, &put);
             put.result().unwrap();
             let mut room = vec![0; len];
-            let get = sides.start_get(0, &mut room, window.key().at(1));
+            let get = sides.start_get(0, &mut room, window.key().at(1), None);
             finish_alone(&sides, 0, &get);
             assert_eq!(get.result().unwrap().len, len as u64);
             assert!(room == data, "{len} bytes");
@@ -359,7 +359,7 @@ fn threads_put_at_the_same_time() {
                         sides.ranks.engines[0].wait(&[&put]);
                         put.result().unwrap();
                         let mut room = vec![0; LARGE];
-                        let get = sides.start_get(0, &mut room, at);
+                        let get = sides.start_get(0, &mut room, at, None);
                         sides.ranks.engines[0].wait(&[&get]);
                         get.result().unwrap();
                         assert!(room == data, "thread {thread}, round {round}");

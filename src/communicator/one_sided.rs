@@ -45,7 +45,37 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`put`](Self::put). The content of the buffer is undefined then.
     pub fn get(&self, buffer: &mut (impl RecvBuffer + ?Sized), from: Place<'_>) -> Result<(), Error> {
-        one_sided::get(self.world(), buffer, from)
+        one_sided::get(self.world(), buffer, from, None)
+    }
+
+    /// Fills `buffer` as [`get`](Self::get) does, and then changes the signal's word. Whoever sees the new word may write
+    /// the memory again: its bytes have been read. After an error that the owner answers, or one of this process's device,
+    /// the word is unchanged.
+    ///
+    /// ```no_run
+    /// # use cableway::{Communicator, Error, RegisteredMemory, RemoteKey, Signal, SignalUpdate};
+    /// # fn consume(everyone: &Communicator, key: &RemoteKey, block: &mut [u64]) -> Result<(), Error> {
+    /// // Word 0 counts the blocks that were read.
+    /// let read = Signal { at: key.at(0), update: SignalUpdate::Add(1) };
+    /// everyone.get_signal(block, key.at(64), read)
+    /// # }
+    /// # fn produce(window: &RegisteredMemory, consumer: u32, next: &[u64]) -> Result<(), Error> {
+    /// // At the owner, which may then write the next block.
+    /// window.wait_until(0, consumer, |blocks| blocks == 1)?;
+    /// window.write(64, next)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The same as those of [`get`](Self::get). The signal's memory belongs to another rank than the data's, or its word
+    /// is misaligned.
+    pub fn get_signal(
+        &self,
+        buffer: &mut (impl RecvBuffer + ?Sized),
+        from: Place<'_>,
+        signal: Signal<'_>,
+    ) -> Result<(), Error> {
+        one_sided::get(self.world(), buffer, from, Some(signal))
     }
 
     /// Changes a word of registered memory, and returns the word before. The word is aligned to its size.

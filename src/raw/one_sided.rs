@@ -32,19 +32,24 @@ impl Communicator {
         Ok(RawRequest::of_message(self, request, operation))
     }
 
-    /// Starts what [`get`](Self::get) does.
+    /// Starts what [`get_signal`](Self::get_signal) does, or [`get`](Self::get) without a signal.
     ///
     /// # Safety
     /// The same as that of [`isend_raw`](Self::isend_raw).
     ///
     /// # Errors
     /// The same as those of [`put_raw`](Self::put_raw).
-    pub unsafe fn get_raw(&self, buffer: &mut RawBuffer<'_>, from: Place<'_>) -> Result<RawRequest, Error> {
+    pub unsafe fn get_raw(
+        &self,
+        buffer: &mut RawBuffer<'_>,
+        from: Place<'_>,
+        signal: Option<Signal<'_>>,
+    ) -> Result<RawRequest, Error> {
         let into = buffer.writable()?;
         let operation = Operation::one_sided("get", &from, into.len());
         let request = RawRequest::in_flight(self);
         // SAFETY: as in `put_raw`.
-        let started = unsafe { self.world().one_sided.get(into, from, &raw const *request) };
+        let started = unsafe { self.world().one_sided.get(into, from, signal, &raw const *request) };
         let _: Outcome = started.map_err(|error| operation.failed(error))?;
         Ok(RawRequest::of_message(self, request, operation))
     }

@@ -81,11 +81,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
         from: Place<'_>,
     ) -> Result<Request<'scope, 'env>, Error> {
-        let into = buffer.writable()?;
-        self.start_one_sided(Operation::one_sided("get", &from, into.len()), |one_sided, request| {
-            // SAFETY: the request is new and ends before the scope does; the buffer is borrowed until then.
-            unsafe { one_sided.get(into, from, request) }
-        })
+        self.start_get(buffer, from, None)
+    }
+
+    /// Starts what [`Communicator::get_signal`](crate::Communicator::get_signal) does.
+    ///
+    /// # Errors
+    /// The same as those of [`put`](Self::put).
+    pub fn get_signal(
+        &'scope self,
+        buffer: &'scope mut (impl RecvBuffer + ?Sized),
+        from: Place<'_>,
+        signal: Signal<'_>,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        self.start_get(buffer, from, Some(signal))
     }
 
     /// Starts what [`Communicator::atomic`](crate::Communicator::atomic) does. `old` gets the word before.
@@ -100,7 +109,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, 'env>, Error> {
         let place = std::ptr::from_mut(old).cast();
         self.start_one_sided(Operation::one_sided("atomic", &at, size_of::<T>() as u64), |one_sided, request| {
-            // SAFETY: as in `get`; the place has as many bytes as the word.
+            // SAFETY: as in `start_get`; the place has as many bytes as the word.
             unsafe { one_sided.atomic(operation.raw(), T::WIDTH, at, place, request) }
         })
     }
@@ -113,8 +122,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, 'env>, Error> {
         let from = data.readable()?;
         self.start_one_sided(Operation::one_sided("put", &to, from.len()), |one_sided, request| {
-            // SAFETY: as in `get`; the buffer is only read.
+            // SAFETY: as in `start_get`; the buffer is only read.
             unsafe { one_sided.put(from, to, signal, request) }
+        })
+    }
+
+    fn start_get(
+        &'scope self,
+        buffer: &'scope mut (impl RecvBuffer + ?Sized),
+        from: Place<'_>,
+        signal: Option<Signal<'_>>,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        let into = buffer.writable()?;
+        self.start_one_sided(Operation::one_sided("get", &from, into.len()), |one_sided, request| {
+            // SAFETY: the request is new and ends before the scope does; the buffer is borrowed until then.
+            unsafe { one_sided.get(into, from, signal, request) }
         })
     }
 

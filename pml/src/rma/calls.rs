@@ -50,10 +50,7 @@ impl OneSided {
     ) -> Result<Outcome, Error> {
         let memory = Memory::of(from)?;
         let span = self.span(to, memory.len)?;
-        let asked = match &signal {
-            Some(signal) => Some(self.signal(signal, to.key.rank())?),
-            None => None,
-        };
+        let asked = signal.map(|signal| self.signal(&signal, to.key.rank())).transpose()?;
         if to.key.is_mappable() {
             // SAFETY: the caller's promise.
             if unsafe { self.store(to.key, &span, &memory, asked.as_ref()) }? {
@@ -90,26 +87,38 @@ impl OneSided {
         self.caller.check(rank)
     }
 
-    /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer. Answers as
-    /// [`put`](Self::put) does.
+    /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer. Then `signal` is
+    /// given. Answers as [`put`](Self::put) does.
     ///
     /// # Safety
     /// As [`Engine::irecv`](crate::Engine::irecv).
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub unsafe fn get(&self, into: Buffer<'_>, from: Place<'_>, request: *const Request) -> Result<Outcome, Error> {
+    pub unsafe fn get(
+        &self,
+        into: Buffer<'_>,
+        from: Place<'_>,
+        signal: Option<Signal<'_>>,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
         let memory = Memory::of(into)?;
         let span = self.span(from, memory.len)?;
+        let asked = signal.map(|signal| self.signal(&signal, from.key.rank())).transpose()?;
         if from.key.is_mappable() {
             // SAFETY: the caller's promise.
-            if unsafe { self.fetch(from.key, &span, &memory) }? {
+            if unsafe { self.fetch(from.key, &span, &memory, asked.as_ref()) }? {
                 return Ok(Outcome::Complete);
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.start(Checked { key: from.key, span, wish: Wish::Get, local: Local::Get(memory) }, request)? };
+        unsafe {
+            self.start(Checked { key: from.key, span, wish: Wish::Get(asked), local: Local::Get(memory) }, request)?
+        };
         self.want(from.key);
+        if let Some(signal) = &signal {
+            self.want(signal.at.key);
+        }
         Ok(Outcome::Started)
     }
 
@@ -175,16 +184,41 @@ impl OneSided {
         }
         // SAFETY: the caller promises that this host memory is valid, and the other is mapped and may be written. Both may
         // be the same memory.
-        let copy = |place: *mut u8| unsafe { std::ptr::copy(source, place, len) };
+        Ok(self.by_mapping(to, span, signal, |place| unsafe { std::ptr::copy(source, place, len) }))
+    }
+
+    /// Gets by loads, as [`store`](Self::store) puts.
+    ///
+    /// # Safety
+    /// The memory is valid for writes and exclusive to this call.
+    unsafe fn fetch(
+        &self,
+        key: &RemoteKey,
+        span: &Span,
+        into: &Memory,
+        signal: Option<&SignalAsk>,
+    ) -> Result<bool, Error> {
+        self.engine.core().check_open()?;
+        let (from, target, len) = (key.rank(), into.address_of(), into.len as usize);
+        if len > 0 && self.engine.devices().classify(target, len).on_device() {
+            return Ok(false);
+        }
+        // SAFETY: the caller promises that this host memory is valid, and the other is mapped.
+        Ok(self.by_mapping(from, span, signal, |place| unsafe { std::ptr::copy(place.cast_const(), target, len) }))
+    }
+
+    /// Has `copy` move the bytes of a peer's memory, and then gives the signal, if both are mapped here. Returns whether it
+    /// did.
+    fn by_mapping(&self, peer: Rank, span: &Span, signal: Option<&SignalAsk>, copy: impl FnOnce(*mut u8)) -> bool {
         let caller = &self.caller;
         let done = match signal {
-            None => caller.with_mapped(to, span, copy),
+            None => caller.with_mapped(peer, span, copy),
             Some(SignalAsk { word, update, value }) => caller
-                .with_mapped(to, word, |word| {
+                .with_mapped(peer, word, |word| {
                     let word = host_word(word, 8)?;
-                    caller.with_mapped(to, span, copy)?;
+                    caller.with_mapped(peer, span, copy)?;
                     let change = Change { update: *update, value: *value, compare: 0 };
-                    // The change is a release, so that whoever sees it sees the data.
+                    // The change is a release: whoever sees it sees the data of a put, or may overwrite that of a get.
                     // SAFETY: the word is mapped and aligned.
                     Some(unsafe { words::change_host(word, change) })
                 })
@@ -194,26 +228,7 @@ impl OneSided {
         if done.is_some() {
             caller.note_direct();
         }
-        Ok(done.is_some())
-    }
-
-    /// Gets by loads, as [`store`](Self::store) puts.
-    ///
-    /// # Safety
-    /// The memory is valid for writes and exclusive to this call.
-    unsafe fn fetch(&self, key: &RemoteKey, span: &Span, into: &Memory) -> Result<bool, Error> {
-        self.engine.core().check_open()?;
-        let (target, len) = (into.address_of(), into.len as usize);
-        if len > 0 && self.engine.devices().classify(target, len).on_device() {
-            return Ok(false);
-        }
-        // SAFETY: the caller promises that this host memory is valid, and the other is mapped.
-        let copy = |place: *mut u8| unsafe { std::ptr::copy(place.cast_const(), target, len) };
-        let done = self.caller.with_mapped(key.rank(), span, copy).is_some();
-        if done {
-            self.caller.note_direct();
-        }
-        Ok(done)
+        done.is_some()
     }
 
     /// Changes a word that is mapped here. Returns its value before.

@@ -1,8 +1,8 @@
 //! Direct puts and gets: the caller moves the bytes by a link's own operation, and the owner takes no part.
 //!
 //! Each operation asks whether it can, and whether that costs less. The first one that would go directly asks the owner
-//! for the memory's exposure, and goes by the owner. The signal of a put is given by the owner, after the bytes have
-//! moved: one unit changes all words.
+//! for the memory's exposure, and goes by the owner. A signal is given by the owner, after the bytes have moved: one
+//! unit changes all words.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Operation {
         // known to be right. Its alignment was checked.
         let word = match &self.ask.wish {
             Wish::Put(Some(signal)) => signal.word,
-            // A get has no word. Its own bytes are checked below.
+            // A get writes nothing, so its word may be refused later. Its own bytes are checked below.
             _ => *span,
         };
         let (begun, name) = caller.exposures_of(self.to, |exposures| match exposures.covers(&word) {

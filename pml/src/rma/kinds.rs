@@ -7,14 +7,14 @@ use super::key::Place;
 pub enum SignalUpdate {
     /// The word becomes this value.
     Set(u64),
-    /// This value is added to the word, and wraps around. So the word counts puts.
+    /// This value is added to the word, and wraps around. So the word counts operations.
     Add(u64),
 }
 
-/// A word of 8 bytes that changes once the data of a put is there.
+/// A word of 8 bytes that changes once the data of a put is there, or once that of a get is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Signal<'k> {
-    /// The word, which is aligned to 8 bytes. The memory belongs to the target of the put.
+    /// The word, which is aligned to 8 bytes. The memory belongs to the target.
     pub at: Place<'k>,
     /// The change.
     pub update: SignalUpdate,

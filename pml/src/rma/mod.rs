@@ -15,8 +15,8 @@
 //!   state. `gates`, `mapped`: operations that are loads and stores. `by_streams`, `passing`: puts that streams make.
 //!
 //! # Order
-//! Operations to one target are independent of each other, unless a fence is between them. The signal of a put is given
-//! after all its data is there. An operation is complete at the caller only after it is complete at the target.
+//! Operations to one target are independent of each other, unless a fence is between them. A signal is given after all
+//! data of its put is there, or after all data of its get was read. An operation is complete at the caller only after it is complete at the target.
 
 mod by_streams;
 mod caller;

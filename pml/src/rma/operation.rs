@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use cableway_base::Rank;
+use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 
 use super::caller::Caller;
 use super::registry::Span;
-use super::wire::{ASK, Answer, Ask, Wish};
+use super::wire::{ASK, Answer, Ask, GIVEN, Wish};
 use crate::am::Arrival;
 use crate::buffer::Buffer;
 use crate::core::{Active, Done};
@@ -59,6 +60,10 @@ impl Memory {
         std::ptr::with_exposed_provenance_mut(self.address)
     }
 
+    fn is_on_device(&self, devices: &Devices) -> bool {
+        self.len > 0 && devices.classify(self.address_of(), self.len as usize).on_device()
+    }
+
     fn buffer(&self) -> Buffer<'static> {
         let buffer = Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len);
         if self.settled { buffer.settled() } else { buffer }
@@ -68,7 +73,10 @@ impl Memory {
 struct State {
     /// Parts that have not ended.
     left: u32,
+    /// The last answer came, or the operation has failed.
     answered: bool,
+    /// The bytes have moved, or the data of a get is landing: only the signal is missing.
+    moved: bool,
     error: Option<Error>,
     /// A part was dropped: active messages were closed.
     dropped: bool,
@@ -82,7 +90,7 @@ impl Operation {
     /// # Safety
     /// The local memory is valid, and for a get or an atomic operation exclusive to it, until `user` is completed.
     pub(super) unsafe fn new(to: Rank, ask: Ask, local: Local, remote_on_device: bool, user: Active) -> Self {
-        let state = State { left: 1, answered: false, error: None, dropped: false, user: Some(user) };
+        let state = State { left: 1, answered: false, moved: false, error: None, dropped: false, user: Some(user) };
         Operation { to, ask, local, remote_on_device, state: Mutex::new(state) }
     }
 
@@ -95,7 +103,7 @@ impl Operation {
         part.end(Ok(()));
     }
 
-    /// Handles the end of a direct move: goes by the owner if the link refused it, and asks for the signal of a put.
+    /// Handles the end of a direct move: goes by the owner if the link refused it, and asks for the signal.
     pub(super) fn moved(self: &Arc<Self>, caller: &Arc<Caller>, result: Result<(), Error>) {
         if self.state.lock().answered {
             return;
@@ -105,10 +113,18 @@ impl Operation {
             Err(error) => return self.fail(caller, error),
             Ok(()) => caller.poster.engine().core().counters.one_sided_direct.increment(),
         }
-        if !matches!(self.ask.wish, Wish::Put(Some(_))) {
-            if !std::mem::replace(&mut self.state.lock().answered, true) {
-                self.end_part(caller, Ok(()));
-            }
+        if matches!(self.ask.wish, Wish::Put(Some(_)) | Wish::Get(Some(_))) {
+            self.state.lock().moved = true;
+            return self.ask_for_signal(caller);
+        }
+        if !std::mem::replace(&mut self.state.lock().answered, true) {
+            self.end_part(caller, Ok(()));
+        }
+    }
+
+    /// Asks the owner for the signal once the bytes have moved, unless the operation has failed.
+    fn ask_for_signal(self: &Arc<Self>, caller: &Arc<Caller>) {
+        if self.state.lock().answered {
             return;
         }
         let ask = Ask { span: Span { len: 0, ..self.ask.span }, ..self.ask };
@@ -122,7 +138,8 @@ impl Operation {
 
     /// Sends the ask, and the data of a put.
     fn start_by_owner(self: &Arc<Self>, caller: &Arc<Caller>) {
-        let (poster, header) = (&caller.poster, self.ask.to_bytes());
+        let poster = &caller.poster;
+        let header = self.ask_of_owner(poster.engine().devices()).to_bytes();
         let data = match self.local {
             Local::Put(memory) => memory.buffer(),
             Local::Get(_) | Local::Atomic(_) => Buffer::EMPTY,
@@ -143,11 +160,36 @@ impl Operation {
         }
     }
 
-    /// Handles the target's answer. Only the first one counts.
-    pub(super) fn answered(self: &Arc<Self>, caller: &Arc<Caller>, arrival: Arrival<'_>, answer: &Answer) {
-        if std::mem::replace(&mut self.state.lock().answered, true) {
-            return;
+    /// Returns what the owner is asked for. A device may fail while the data of a get lands there, so the owner must not
+    /// give the signal by itself.
+    fn ask_of_owner(&self, devices: &Devices) -> Ask {
+        match (&self.ask.wish, self.local) {
+            (Wish::Get(Some(_)), Local::Get(memory)) if memory.is_on_device(devices) => {
+                Ask { wish: Wish::Get(None), ..self.ask }
+            }
+            _ => self.ask,
         }
+    }
+
+    /// Handles an answer of the target. Only the first one counts, and one more after the data of a get whose signal the
+    /// owner has not given.
+    pub(super) fn answered(self: &Arc<Self>, caller: &Arc<Caller>, arrival: Arrival<'_>, answer: &Answer) {
+        let (room, last) = {
+            let mut state = self.state.lock();
+            if state.answered {
+                return;
+            }
+            // Where the data of this answer goes.
+            let room = match self.local {
+                Local::Get(memory) if !state.moved => Some(memory),
+                _ => None,
+            };
+            let landing = answer.result.is_ok() && room.is_some_and(|memory| memory.len == arrival.len());
+            let last = !landing || !matches!(self.ask.wish, Wish::Get(Some(_))) || answer.value == GIVEN;
+            (state.answered, state.moved) = (last, state.moved || landing);
+            state.left += u32::from(!last);
+            (room, last)
+        };
         let part = Part { operation: self.clone(), caller: caller.clone(), open: true };
         let (peer, span) = (self.to, &self.ask.span);
         if let Err(refusal) = answer.result {
@@ -162,14 +204,18 @@ impl Operation {
                 unsafe { old.copy_from_nonoverlapping(bytes.as_ptr(), span.len as usize) };
                 part.end(Ok(()));
             }
-            Local::Get(memory) if arrival.len() == memory.len => {
-                // SAFETY: the destination is valid and exclusive until the operation is complete, which it is not
-                // before this part has ended.
-                unsafe { arrival.receive(memory.buffer(), move |landed| part.end(landed.map(drop))) };
-            }
-            Local::Get(memory) => {
-                part.end(Err(Error::BadAnswer { peer, sent: arrival.len(), expected: memory.len }));
-            }
+            Local::Get(_) => match room {
+                Some(memory) if arrival.len() == memory.len => {
+                    // SAFETY: the destination is valid and exclusive until the operation is complete, which it is not
+                    // before this part has ended.
+                    unsafe { arrival.receive(memory.buffer(), move |landed| part.landed(landed.map(drop), last)) };
+                }
+                None if arrival.len() == 0 => part.end(Ok(())),
+                room => {
+                    let expected = room.map_or(0, |memory| memory.len);
+                    part.end(Err(Error::BadAnswer { peer, sent: arrival.len(), expected }));
+                }
+            },
         }
     }
 
@@ -224,6 +270,16 @@ impl Part {
     /// Returns the operation, and its process's other ones.
     pub(super) fn of(&self) -> (Arc<Operation>, Arc<Caller>) {
         (self.operation.clone(), self.caller.clone())
+    }
+
+    /// Ends the landing of a get's data, and asks for the signal if that is missing.
+    fn landed(self, result: Result<(), Error>, last: bool) {
+        match &result {
+            Ok(()) if !last => self.operation.ask_for_signal(&self.caller),
+            Err(error) if !last => self.operation.fail(&self.caller, error.clone()),
+            _ => {}
+        }
+        self.end(result);
     }
 
     pub(super) fn end(mut self, result: Result<(), Error>) {

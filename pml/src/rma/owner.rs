@@ -11,9 +11,9 @@ use cableway_common_cuda::{Devices, Location};
 
 use super::key::Name;
 use super::registry::{Pin, Region, Registry, Span};
-use super::wire::{ANSWER, Answer, Ask, Change, SignalAsk, Update, Wish};
+use super::wire::{ANSWER, Answer, Ask, Change, GIVEN, SignalAsk, Update, Wish};
 use super::words::{Word, Words};
-use crate::am::{Arrival, Poster};
+use crate::am::{Arrival, INLINE_LIMIT, Poster};
 use crate::buffer::Buffer;
 use crate::core::{self, Done};
 use crate::error::Error;
@@ -120,8 +120,8 @@ impl Owner {
         let reply = Reply { poster: arrival.poster().clone(), to: arrival.source(), number: ask.number };
         match ask.wish {
             Wish::Put(signal) => self.put(arrival, &ask.span, signal, reply),
-            Wish::Get => match self.pin(&ask.span) {
-                Ok(pinned) => reply.answer_with(pinned),
+            Wish::Get(signal) => match self.admit(&ask.span, signal) {
+                Ok((data, signal)) => get(data, signal, &reply),
                 Err(refusal) => reply.answer(Err(refusal)),
             },
             Wish::Atomic(change) => {
@@ -132,11 +132,9 @@ impl Owner {
     }
 
     fn put(self: &Arc<Self>, arrival: Arrival<'_>, span: &Span, signal: Option<SignalAsk>, reply: Reply) {
-        let admitted = self.pin(span).and_then(|data| {
-            let signal = signal.map(|signal| Ok::<_, Refusal>((self.pin_word(&signal.word)?, signal))).transpose()?;
-            if arrival.len() == span.len { Ok((data, signal)) } else { Err(Refusal::Incomplete) }
-        });
-        let (data, signal) = match admitted {
+        let admitted = self.admit(span, signal);
+        let complete = arrival.len() == span.len;
+        let (data, signal) = match admitted.and_then(|both| complete.then_some(both).ok_or(Refusal::Incomplete)) {
             Ok(admitted) => admitted,
             // The drop of the arrival drops its data.
             Err(refusal) => return reply.answer(Err(refusal)),
@@ -153,6 +151,13 @@ impl Owner {
             // SAFETY: the memory is pinned until the landing is dropped, and peers may write it.
             _ => unsafe { arrival.receive(into, move |landed| landing.end(landed)) },
         }
+    }
+
+    /// Pins what an operation moves, and the word of its signal.
+    fn admit(self: &Arc<Self>, span: &Span, signal: Option<SignalAsk>) -> Result<(Pinned, Option<Due>), Refusal> {
+        let data = self.pin(span)?;
+        let due = signal.map(|ask| Ok(Due { word: self.pin_word(&ask.word)?, ask })).transpose()?;
+        Ok((data, due))
     }
 
     /// Pins all of a registration that a peer names.
@@ -222,10 +227,43 @@ impl PinnedWord {
     }
 }
 
+/// A signal that is to be given.
+struct Due {
+    word: PinnedWord,
+    ask: SignalAsk,
+}
+
+impl Due {
+    fn give(self, devices: &Devices) -> Result<(), Refusal> {
+        let SignalAsk { update, value, .. } = self.ask;
+        self.word.change(devices, Change { update, value, compare: 0 }).map(drop)
+    }
+}
+
+/// Answers a get. Gives the signal before, if nothing can fail after the bytes are read.
+fn get(data: Pinned, signal: Option<Due>, reply: &Reply) {
+    let at_once = data.len == 0 || (data.len <= INLINE_LIMIT as u64 && !data.location.on_device());
+    let Some(signal) = signal.filter(|_| at_once) else {
+        // The peer asks for the signal once it has the data.
+        let buffer = data.buffer(reply.devices());
+        return reply.answer_with(0, buffer, data);
+    };
+    let mut bytes = vec![0_u8; data.len as usize];
+    let from = std::ptr::with_exposed_provenance::<u8>(data.address);
+    // SAFETY: this host memory is pinned and has as many bytes. Which bytes are read while a peer writes is not promised.
+    unsafe { std::ptr::copy(from, bytes.as_mut_ptr(), bytes.len()) };
+    // A peer that knows that its get is complete must not find the memory pinned by it.
+    drop(data);
+    match signal.give(reply.devices()) {
+        Ok(()) => reply.answer_with(GIVEN, Buffer::bytes(bytes.as_ptr(), bytes.len() as u64), bytes),
+        Err(refusal) => reply.answer(Err(refusal)),
+    }
+}
+
 /// A put whose data is on its way.
 struct Landing {
     data: Pinned,
-    signal: Option<(PinnedWord, SignalAsk)>,
+    signal: Option<Due>,
     reply: Reply,
 }
 
@@ -234,9 +272,7 @@ impl Landing {
     fn end(self, landed: Result<u64, Error>) {
         let Landing { data, signal, reply } = self;
         let result = match landed {
-            Ok(bytes) if bytes == data.len => signal.map_or(Ok(0), |(word, SignalAsk { update, value, .. })| {
-                word.change(reply.devices(), Change { update, value, compare: 0 })
-            }),
+            Ok(bytes) if bytes == data.len => signal.map_or(Ok(()), |signal| signal.give(reply.devices())),
             Err(Error::Device { .. }) => Err(Refusal::Device),
             _ => Err(Refusal::Incomplete),
         };
@@ -268,11 +304,11 @@ impl Reply {
         self.note(posted.map(drop));
     }
 
-    /// Answers with the data of a get.
-    fn answer_with(&self, data: Pinned) {
-        let (header, buffer) = (self.header(Ok(0)), data.buffer(self.devices()));
-        // SAFETY: the memory is pinned. Peers may write it meanwhile; which bytes are sent then is not promised.
-        let posted = unsafe { self.poster.post_then(self.to, ANSWER, &header, buffer, move |_sent| drop(data)) };
+    /// Answers with the data of a get, which stays where it is while `keeper` lives.
+    fn answer_with(&self, value: u64, data: Buffer<'_>, keeper: impl Send + 'static) {
+        let header = self.header(Ok(value));
+        // SAFETY: the data is kept. Peers may write it meanwhile; which bytes are sent then is not promised.
+        let posted = unsafe { self.poster.post_then(self.to, ANSWER, &header, data, move |_sent| drop(keeper)) };
         self.note(posted);
     }
 

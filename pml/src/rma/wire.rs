@@ -6,7 +6,8 @@
 //! answer  | number: u64 | code: u32 | z: u32 | value: u64 |                                24 bytes
 //! ```
 //!
-//! The data of a put comes with the ask, the data of a get with the answer.
+//! The data of a put comes with the ask, the data of a get with the answer. The answer's value is 1 if the owner gave the
+//! signal of the get before it answered.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -58,6 +59,9 @@ const PUT: u8 = 1;
 const GET: u8 = 2;
 const ATOMIC: u8 = 3;
 
+/// The value of an answer to a get whose signal is given.
+pub(super) const GIVEN: u64 = 1;
+
 /// The ids of the active messages.
 pub(super) const ASK: u32 = 1;
 pub(super) const ANSWER: u32 = 2;
@@ -99,7 +103,7 @@ impl Update {
     }
 }
 
-/// The word that a put changes once its data is there.
+/// The word that an operation changes once its bytes have moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalAsk {
     /// 8 bytes.
@@ -121,7 +125,8 @@ pub(crate) struct Change {
 pub(crate) enum Wish {
     /// The message has as many bytes of data as the span.
     Put(Option<SignalAsk>),
-    Get,
+    /// The owner gives the signal if it can copy the bytes at once.
+    Get(Option<SignalAsk>),
     /// The span has 4 or 8 bytes.
     Atomic(Change),
 }
@@ -141,14 +146,14 @@ pub(crate) struct Answer {
     pub(super) number: u64,
     /// The data of a get comes with the answer if it is a success.
     pub(super) result: Result<(), Refusal>,
-    /// The word before an atomic operation.
+    /// The word before an atomic operation, or [`GIVEN`].
     pub(super) value: u64,
 }
 
 impl Ask {
     pub(crate) fn to_bytes(self) -> [u8; ASK_LEN] {
         let mut layout = AskLayout {
-            kind: GET,
+            kind: PUT,
             update: 0,
             width: 0,
             zero: [0; 5],
@@ -161,9 +166,8 @@ impl Ask {
             signal: Name::default(),
         };
         match self.wish {
-            Wish::Get => {}
-            Wish::Put(signal) => {
-                layout.kind = PUT;
+            Wish::Put(signal) | Wish::Get(signal) => {
+                layout.kind = if matches!(self.wish, Wish::Put(_)) { PUT } else { GET };
                 if let Some(SignalAsk { word, update, value }) = signal {
                     (layout.update, layout.value) = (update.code(), U64::new(value));
                     (layout.compare, layout.signal) = (U64::new(word.offset), word.name);
@@ -190,11 +194,12 @@ impl Ask {
         let bare = layout.update == 0 && (value, compare) == (0, 0) && layout.signal == Name::default();
         let wish = match (layout.kind, Update::from_code(layout.update)) {
             (PUT, None) if plain && bare => Wish::Put(None),
-            (PUT, Some(update @ (Update::Add | Update::Set))) if plain => {
+            (GET, None) if plain && bare => Wish::Get(None),
+            (kind @ (PUT | GET), Some(update @ (Update::Add | Update::Set))) if plain => {
                 let word = Span { name: layout.signal, offset: compare, len: 8 };
-                Wish::Put(Some(SignalAsk { word, update, value }))
+                let signal = Some(SignalAsk { word, update, value });
+                if kind == PUT { Wish::Put(signal) } else { Wish::Get(signal) }
             }
-            (GET, None) if plain && bare => Wish::Get,
             (ATOMIC, Some(update)) if layout.signal == Name::default() => {
                 if !matches!(layout.width, 4 | 8) || span.len != u64::from(layout.width) {
                     return Err(wrong("an atomic operation on a word of another width"));
@@ -247,19 +252,20 @@ mod tests {
     }
 
     fn wish() -> impl Strategy<Value = (Wish, Span)> {
-        let signal = (span(Just(8)), any::<u64>(), any::<bool>()).prop_map(|(word, value, set)| SignalAsk {
-            word,
-            update: if set { Update::Set } else { Update::Add },
-            value,
-        });
+        let signal = || {
+            let parts = (span(Just(8)), any::<u64>(), any::<bool>());
+            let update = |set| if set { Update::Set } else { Update::Add };
+            let signal = parts.prop_map(move |(word, value, set)| SignalAsk { word, update: update(set), value });
+            prop::option::of(signal)
+        };
         let change = (1_u8..=6, any::<u64>(), any::<u64>()).prop_map(|(code, value, compare)| Change {
             update: Update::from_code(code).unwrap(),
             value,
             compare,
         });
         prop_oneof![
-            (prop::option::of(signal).prop_map(Wish::Put), span(any::<u64>())),
-            (Just(Wish::Get), span(any::<u64>())),
+            (signal().prop_map(Wish::Put), span(any::<u64>())),
+            (signal().prop_map(Wish::Get), span(any::<u64>())),
             (change.prop_map(Wish::Atomic), span(prop_oneof![Just(4), Just(8)])),
         ]
     }
@@ -294,8 +300,8 @@ mod tests {
     fn unknown_fields_are_refused() {
         let ask = |wish| Ask { number: 1, span: Span { name: Name::default(), offset: 0, len: 8 }, wish }.to_bytes();
         // The kind, the update, the width, reserved bytes, the values and the signal of a get.
-        for (at, byte) in [(0, 0), (0, 4), (1, 2), (2, 1), (2, 8), (3, 1), (7, 1), (56, 1), (64, 1), (72, 1), (95, 1)] {
-            let mut bytes = ask(Wish::Get);
+        for (at, byte) in [(0, 0), (0, 4), (1, 3), (2, 1), (2, 8), (3, 1), (7, 1), (56, 1), (64, 1), (72, 1), (95, 1)] {
+            let mut bytes = ask(Wish::Get(None));
             bytes[at] = byte;
             assert!(Ask::parse(&bytes).is_err(), "byte {at} is {byte}");
         }

@@ -53,10 +53,10 @@ impl Sides {
         request
     }
 
-    pub fn start_get(&self, by: usize, into: &mut [u8], from: Place<'_>) -> Box<Request> {
+    pub fn start_get(&self, by: usize, into: &mut [u8], from: Place<'_>, signal: Option<Signal<'_>>) -> Box<Request> {
         let request = Box::new(Request::new());
         // SAFETY: tests keep the memory and the box until the request is complete.
-        let _ = unsafe { self.sides[by].get(space(into), from, &*request) }.unwrap();
+        let _ = unsafe { self.sides[by].get(space(into), from, signal, &*request) }.unwrap();
         request
     }
 
@@ -79,13 +79,19 @@ impl Sides {
     }
 
     pub fn get(&self, by: usize, into: &mut [u8], from: Place<'_>) -> Result<(), Error> {
-        self.get_into(by, space(into), from)
+        self.get_into(by, space(into), from, None)
     }
 
-    pub fn get_into(&self, by: usize, into: Buffer<'_>, from: Place<'_>) -> Result<(), Error> {
+    pub fn get_into(
+        &self,
+        by: usize,
+        into: Buffer<'_>,
+        from: Place<'_>,
+        signal: Option<Signal<'_>>,
+    ) -> Result<(), Error> {
         let request = Request::new();
         // SAFETY: the request is waited for.
-        let _ = unsafe { self.sides[by].get(into, from, &request) }?;
+        let _ = unsafe { self.sides[by].get(into, from, signal, &request) }?;
         self.ranks.finish(&[&request]);
         request.result().map(drop)
     }
