@@ -93,13 +93,20 @@ pub(super) fn direct() -> Outcome {
                 on.recv(&mut [0_u8], 1, 0)?;
             }
             let (before, mut room) = (count(), vec![0; LEN]);
-            for _ in 0..ROUNDS {
+            for round in 0..ROUNDS {
                 room.fill(0);
+                let signal = Signal { at: word.at(0), update: SignalUpdate::Add(1) };
                 match local {
-                    None => on.get(&mut room, data.at(0))?,
+                    None if round % 2 == 0 => on.get(&mut room, data.at(0))?,
+                    None => on.get_signal(&mut room, data.at(0), signal)?,
                     Some(device) => {
                         let mut buffer = on_device(&world, device, &room)?;
-                        on.get(&mut DeviceSliceMut::new(&mut buffer, 0..LEN)?, data.at(0))?;
+                        let mut into = DeviceSliceMut::new(&mut buffer, 0..LEN)?;
+                        if round % 2 == 0 {
+                            on.get(&mut into, data.at(0))?;
+                        } else {
+                            on.get_signal(&mut into, data.at(0), signal)?;
+                        }
                         buffer.copy_to_host(0, &mut room)?;
                     }
                 }
@@ -116,6 +123,9 @@ pub(super) fn direct() -> Outcome {
             }
         }
         on.barrier()?;
+        if world.rank() == 1 {
+            expect(windows[1].load(0)?, ROUNDS + 1 + ROUNDS / 2)?;
+        }
     }
     Ok(())
 }

@@ -76,6 +76,10 @@ pub(super) fn keys() -> Outcome {
             // The data is not written if its signal is refused.
             let signal = Signal { at: longer.at(4096), update: SignalUpdate::Set(1) };
             refused(on.put_signal(&data, large.at(0), signal), 1, Refusal::OutOfRange)?;
+            refused(on.get_signal(&mut vec![0_u8; len], large.at(0), signal), 1, Refusal::OutOfRange)?;
+            // A good signal is not given if the data is refused.
+            let good = Signal { at: large.at(0), ..signal };
+            refused(on.get_signal(&mut room, longer.at(4096), good), 1, Refusal::OutOfRange)?;
             expect(room.iter().all(|&byte| byte == 9), true)?;
             // What the caller can know is not sent.
             let error =

@@ -26,6 +26,7 @@ enum Operation {
     Put,
     PutSignal,
     Get,
+    GetSignal,
     Atomic,
     Active,
     Message,
@@ -57,6 +58,10 @@ pub(super) fn signals() -> Outcome {
 
 pub(super) fn gets() -> Outcome {
     matrix(Operation::Get)
+}
+
+pub(super) fn get_signals() -> Outcome {
+    matrix(Operation::GetSignal)
 }
 
 pub(super) fn atomics() -> Outcome {
@@ -250,6 +255,12 @@ impl Case<'_> {
                     with_room!(mut &mut room, self.size, buffer => on.get(buffer, to)?);
                     room.check("what was got", &bytes)?;
                 }
+                Operation::GetSignal => {
+                    on.recv(&mut [0_u8], 1, tag)?;
+                    let signal = Signal { at: words.at(8 * u64::from(thread)), update: SignalUpdate::Set(round + 1) };
+                    with_room!(mut &mut room, self.size, buffer => on.get_signal(buffer, to, signal)?);
+                    room.check("what was got", &bytes)?;
+                }
                 Operation::Atomic => {
                     let before = on.fetch_add(3_u64, words.at(8 * u64::from(thread)))?;
                     expect(before, 3 * round)?;
@@ -294,6 +305,13 @@ impl Case<'_> {
                 Operation::Get => {
                     windows[0].write(at, &bytes[..])?;
                     on.send(&[0_u8], 0, tag)?;
+                }
+                Operation::GetSignal => {
+                    windows[0].write(at, &bytes[..])?;
+                    on.send(&[0_u8], 0, tag)?;
+                    // The data may be overwritten once the signal is there, before rank 0 says that it has it.
+                    windows[1].wait_until(8 * u64::from(thread), 0, |word| word > round)?;
+                    windows[0].write(at, &self.data(thread, round + 1)[..])?;
                 }
                 Operation::PutSignal => {
                     // The data is there once the signal is, before rank 0 says so.

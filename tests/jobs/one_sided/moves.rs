@@ -120,7 +120,9 @@ pub(super) fn scopes() -> Outcome {
             on.fence_all();
             let word = scope.atomic(&mut old, cableway::Atomic::Swap(u64::from(me)), key.at(0))?;
             on.fence(peer)?;
-            let seen = scope.get(&mut room, key.at(0))?;
+            // The signal changes a word of the data after that was read.
+            let signal = Signal { at: key.at(0), update: SignalUpdate::Set(99) };
+            let seen = scope.get_signal(&mut room, key.at(0), signal)?;
             on.flush(peer)?;
             for request in [&first, &second, &word, &seen] {
                 expect(request.is_complete(), true)?;
@@ -132,6 +134,8 @@ pub(super) fn scopes() -> Outcome {
         expect(&room[..8], &u64::from(me).to_le_bytes()[..])?;
         expect_bytes("small", &room[8..108], &small)?;
         expect_bytes("large", &room[108..], &large[108..])?;
+        on.barrier()?;
+        expect(windows[0].load(0)?, 99)?;
         on.barrier()?;
     }
     // Borrowed memory is registered until the end of its scope. What was leaked ends, too.
@@ -173,7 +177,7 @@ pub(super) fn threads() -> Outcome {
                     let signal = Signal { at: key.at(0), update: SignalUpdate::Add(1) };
                     on.put_signal(&data, place, signal).map_err(|error| error.to_string())?;
                     let mut room = vec![0; len];
-                    on.get(&mut room, place).map_err(|error| error.to_string())?;
+                    on.get_signal(&mut room, place, signal).map_err(|error| error.to_string())?;
                     expect_bytes("a thread's part", &room, &data).map_err(|error| error.to_string())?;
                 }
                 Ok(())
@@ -181,7 +185,7 @@ pub(super) fn threads() -> Outcome {
             let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
             threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
         })?;
-        windows[0].wait_until(0, peer, |count| count == THREADS as u64 * u64::from(ROUNDS))?;
+        windows[0].wait_until(0, peer, |count| count == 2 * THREADS as u64 * u64::from(ROUNDS))?;
         on.barrier()?;
     }
     Ok(())

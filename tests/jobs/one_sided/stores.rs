@@ -39,7 +39,7 @@ pub(super) fn alone() -> Outcome {
         // This reads without progress.
         while windows[1].load(8)? == 0 {}
         let len = expect_signalled(&windows)?;
-        expect(windows[1].load(0)?, u64::from(len))?;
+        expect(windows[1].load(0)?, u64::from(len) + 1)?;
         return Ok(on.barrier()?);
     }
     until_stored(&world, data.at(0))?;
@@ -55,13 +55,18 @@ pub(super) fn alone() -> Outcome {
         on.get(&mut room[..len], data.at(0))?;
         expect_bytes("what was put", &room[..len], &sent)?;
         expect(on.fetch_add(0_u64, words.at(0))?, len as u64)?;
+        room[..len].fill(0);
+        let signal = Signal { at: words.at(0), update: SignalUpdate::Add(1) };
+        on.get_signal(&mut room[..len], data.at(0), signal)?;
+        expect_bytes("what was put", &room[..len], &sent)?;
+        expect(on.fetch_add(0_u64, words.at(0))?, len as u64 + 1)?;
         on.scope(|scope| {
             let put = scope.put(&sent, data.at((LEN - len) as u64))?;
             expect(put.is_complete(), true)?;
             let status = put.wait()?;
             expect((status.source, status.bytes), (1, len as u64))
         })?;
-        operations += 4;
+        operations += 6;
     }
     expect(on.atomic(Atomic::CompareSwap { expected: 0_u32, new: 5 }, words.at(4))?, 0)?;
     expect(on.atomic(Atomic::Swap(0_u32), words.at(4))?, 5)?;
