@@ -8,8 +8,8 @@
  * active messages.
  *
  * Operations fail with CABLEWAY_ERR_ACCESS if the owner refuses them: the place is not within the memory, or the key is
- * not valid or not valid any more. A word that is misaligned is CABLEWAY_ERR_ARGUMENT. In both cases nothing was written. If
- * the owner dies they fail with CABLEWAY_ERR_PEER_FAILED.
+ * not valid or not valid any more. A word that is misaligned is CABLEWAY_ERR_ARGUMENT. In both cases nothing was written to
+ * the memory, and the content of a get's buffer is undefined. If the owner dies they fail with CABLEWAY_ERR_PEER_FAILED.
  */
 #ifndef CABLEWAY_ONE_SIDED_H
 #define CABLEWAY_ONE_SIDED_H
@@ -94,6 +94,13 @@ int cableway_put_signal(const void *buffer, size_t bytes, const cableway_remote_
 int cableway_get(void *buffer, size_t bytes, const cableway_remote_key *key, uint64_t offset,
                  cableway_communicator *communicator);
 /*
+ * Copies data from registered memory, and then changes a word as cableway_put_signal does. Whoever sees the new word may
+ * write the memory again. A get that the owner refuses leaves the word unchanged.
+ */
+int cableway_get_signal(void *buffer, size_t bytes, const cableway_remote_key *key, uint64_t offset,
+                        const cableway_remote_key *signal_key, uint64_t signal_offset, int update, uint64_t value,
+                        cableway_communicator *communicator);
+/*
  * Start what the functions above do. The request is complete when the operation is complete at its target. The program
  * keeps the buffer until then; keys are copied. The status has the target's rank in the job as its source.
  */
@@ -104,6 +111,9 @@ int cableway_iput_signal(const void *buffer, size_t bytes, const cableway_remote
                          cableway_communicator *communicator, cableway_request **request);
 int cableway_iget(void *buffer, size_t bytes, const cableway_remote_key *key, uint64_t offset,
                   cableway_communicator *communicator, cableway_request **request);
+int cableway_iget_signal(void *buffer, size_t bytes, const cableway_remote_key *key, uint64_t offset,
+                         const cableway_remote_key *signal_key, uint64_t signal_offset, int update, uint64_t value,
+                         cableway_communicator *communicator, cableway_request **request);
 /*
  * Change a word of 4 or 8 bytes, aligned to its size, by a cableway_atomic. The CPU of the memory's owner makes the change.
  * `expected` counts for CABLEWAY_ATOMIC_COMPARE_SWAP only. Store the word before in `before`, unless that is NULL.

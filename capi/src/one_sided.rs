@@ -96,6 +96,27 @@ unsafe extern "C" fn cableway_get(
     })
 }
 
+/// Copies data from registered memory, and then changes a word.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_get_signal(
+    buffer: *mut c_void,
+    bytes: usize,
+    key: *const RemoteKey,
+    offset: u64,
+    signal_key: *const RemoteKey,
+    signal_offset: u64,
+    update: c_int,
+    value: u64,
+    communicator: Handled,
+) -> c_int {
+    // SAFETY: the C program's promises.
+    guard(|| unsafe {
+        let (key, word) = (RemoteKey::read(key, "the key")?, RemoteKey::read(signal_key, "the key of the signal")?);
+        let signal = Signal { at: word.at(signal_offset), update: self::update(update, value)? };
+        Ok(named(communicator)?.get_signal(&mut bytes_at(buffer, bytes)?, key.at(offset), signal)?)
+    })
+}
+
 /// Starts a put.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_iput(
@@ -156,6 +177,31 @@ unsafe extern "C" fn cableway_iget(
         let place = Out::new(request, "the place for the request")?;
         let key = RemoteKey::read(key, "the key")?;
         let started = named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), None)?;
+        place.set(Request::own(started));
+        Ok(())
+    })
+}
+
+/// Starts a get with a signal.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_iget_signal(
+    buffer: *mut c_void,
+    bytes: usize,
+    key: *const RemoteKey,
+    offset: u64,
+    signal_key: *const RemoteKey,
+    signal_offset: u64,
+    update: c_int,
+    value: u64,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    // SAFETY: the C program's promises.
+    guard(|| unsafe {
+        let place = Out::new(request, "the place for the request")?;
+        let (key, word) = (RemoteKey::read(key, "the key")?, RemoteKey::read(signal_key, "the key of the signal")?);
+        let signal = Signal { at: word.at(signal_offset), update: self::update(update, value)? };
+        let started = named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), Some(signal))?;
         place.set(Request::own(started));
         Ok(())
     })

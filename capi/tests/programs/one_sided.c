@@ -8,7 +8,7 @@ static cableway_remote_key *keys;
 static struct memory shared, local;
 static unsigned char *host;
 
-/* Puts data and a signal into the next process's memory, which waits for it, and gets it back. */
+/* Puts data and a signal into the next process's memory, which waits for it, and gets it back with a signal. */
 static void moves(size_t bytes, uint64_t turn)
 {
     int next = (rank + 1) % size, previous = (rank + size - 1) % size;
@@ -47,6 +47,19 @@ static void moves(size_t bytes, uint64_t turn)
     CHECK(holds(host, bytes, rank + (int) turn));
     memset(host, 0, bytes);
     CALL(cableway_get(host, bytes, to, HEAD, everyone));
+    CHECK(holds(host, bytes, rank + (int) turn));
+
+    /* The owner may write again once it has seen the signals of both gets. */
+    memset(host, 0, bytes);
+    put(&local, host, bytes);
+    CALL(cableway_iget_signal(local.address, bytes / 2, to, HEAD, to, 32, CABLEWAY_SIGNAL_ADD, 1, everyone, &requests[0]));
+    CALL(cableway_get_signal((char *) local.address + bytes / 2, bytes - bytes / 2, to, HEAD + bytes / 2, to, 40,
+                             CABLEWAY_SIGNAL_SET, turn, everyone));
+    CALL(cableway_wait(&requests[0], &statuses[0]));
+    CHECK_EQUAL(statuses[0].source, next);
+    CALL(cableway_registration_wait(window, 32, CABLEWAY_EQUAL, turn, previous, NULL));
+    CALL(cableway_registration_wait(window, 40, CABLEWAY_EQUAL, turn, previous, NULL));
+    get(&local, host, bytes);
     CHECK(holds(host, bytes, rank + (int) turn));
     CALL(cableway_barrier(everyone));
 }
@@ -138,6 +151,12 @@ static void mistakes(void)
           "update of signals 3");
     FAILS(cableway_put_signal(&word, 8, &keys[next], HEAD, NULL, 0, 1, 1, everyone), CABLEWAY_ERR_ARGUMENT,
           "the key of the signal is a null pointer");
+    FAILS(cableway_get_signal(&word, 8, &keys[next], HEAD, &keys[next], 0, 0, 1, everyone), CABLEWAY_ERR_ARGUMENT,
+          "update of signals 0");
+    FAILS(cableway_iget_signal(&word, 8, &keys[next], HEAD, NULL, 0, 1, 1, everyone, &request), CABLEWAY_ERR_ARGUMENT,
+          "the key of the signal is a null pointer");
+    FAILS(cableway_get_signal(&word, 8, &keys[next], HEAD, &forged, 0, 1, 1, everyone), CABLEWAY_ERR_ACCESS,
+          "refused access to 8 bytes");
     FAILS(cableway_put(NULL, 8, &keys[next], HEAD, everyone), CABLEWAY_ERR_ARGUMENT, "the buffer is a null pointer");
     FAILS(cableway_iput(&word, 8, &keys[next], HEAD, everyone, NULL), CABLEWAY_ERR_ARGUMENT, "place for the request");
     FAILS(cableway_registration_wait(window, 0, 0, 1, next, NULL), CABLEWAY_ERR_ARGUMENT, "comparison 0");
@@ -164,7 +183,7 @@ int main(int argc, char **argv)
 {
     static const size_t sizes[] = {1, 100, 8116, 8117, 65536, LARGEST};
     cableway_remote_key key;
-    uint64_t zero = 0, turn;
+    uint64_t zeros[HEAD / sizeof(uint64_t)] = {0}, turn;
 
     begin();
     select_memory(argc, argv);
@@ -174,7 +193,7 @@ int main(int argc, char **argv)
     keys = allocate(sizeof *keys * (size_t) size);
     CALL(cableway_register(world, shared.address, shared.bytes, &window));
     CALL(cableway_registration_key(window, &key));
-    CALL(cableway_registration_write(window, 0, &zero, sizeof zero));
+    CALL(cableway_registration_write(window, 0, zeros, sizeof zeros));
     CALL(cableway_allgather(&key, sizeof key, CABLEWAY_BYTE, keys, sizeof key, CABLEWAY_BYTE, everyone));
     CHECK(0 == memcmp(&keys[rank], &key, sizeof key));
 
