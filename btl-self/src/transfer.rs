@@ -68,7 +68,7 @@ fn blocks(
     access: Access,
 ) -> Result<BlockCopy, String> {
     for (region, blocks) in [(here, &ours), (there, &theirs)] {
-        if !blocks.range_of(len).is_some_and(|(low, span)| low + span as u64 <= region.len as u64) {
+        if blocks.range_of(len).is_none_or(|(low, span)| low + span as u64 > region.len as u64) {
             return Err(format!("the blocks of {len} bytes do not lie in the memory of {}", region.len));
         }
     }
