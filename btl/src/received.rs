@@ -46,6 +46,18 @@ impl<'a> SharedBytes<'a> {
         count
     }
 
+    /// Appends all bytes to `out`.
+    #[inline]
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        out.reserve(self.len);
+        let end = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: as in `copy_to`; there is room for as many bytes, which are then initialised.
+        unsafe {
+            self.address.copy_to_nonoverlapping(end, self.len);
+            out.set_len(out.len() + self.len);
+        }
+    }
+
     /// Copies the first `N` words of eight bytes, little-endian, if there are that many. Reads each word once and as a
     /// whole.
     #[inline]

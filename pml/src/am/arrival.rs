@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::poster::Poster;
-use super::state::{State, Then};
+use super::state::{Complete, State, Then};
 use super::wire::Data;
 use crate::buffer::Buffer;
 use crate::error::Error;
@@ -22,6 +22,8 @@ pub struct Arrival<'a> {
     pub(super) header: &'a [u8],
     /// `None` once it was received.
     pub(super) data: Option<Data<'a>>,
+    /// What is called after the handler.
+    pub(super) after: &'a mut Option<Complete>,
 }
 
 /// Data on its way to the buffer that a handler chose.
@@ -87,11 +89,11 @@ impl<'a> Arrival<'a> {
         let then: Then<u64> = Box::new(then);
         match (buffer.packed_len(), self.data) {
             // Dropping the message drops the data.
-            (Err(error), _) => self.poster.state.landed(then, Err(error)),
+            (Err(error), _) => *self.after = Some(Complete::Landing(then, Err(error))),
             (Ok(capacity), Some(Data::Inline(data))) => {
                 // SAFETY: the caller's promise.
                 let result = unsafe { self.copy_inline(data, buffer, capacity) };
-                self.poster.state.landed(then, result);
+                *self.after = Some(Complete::Landing(then, result));
             }
             (Ok(_), Some(Data::Follows { len, tag })) => {
                 self.data = None;

@@ -1,15 +1,15 @@
 //! Calls handlers, one at a time, in the order of each sender's posts.
 //!
-//! Messages wait in the queue of unexpected messages of the hidden communicator, which bounds their memory by the
-//! senders' credit. Each poll takes some of them. A message that came with its bytes is handled in place. Another one,
-//! which its sender only announced for want of credit, is received first. Later messages of that sender wait meanwhile,
-//! those of other senders do not.
+//! Messages wait in the inbox of the hidden communicator, which bounds their memory by the senders' credit. The thread
+//! whose turn it is takes all of them at once, and handles a number of them in each poll. A message that came with its
+//! bytes is handled in place. Another one, which its sender only announced for want of credit, is received first. Later
+//! messages of that sender wait meanwhile, those of other senders do not.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
@@ -18,13 +18,12 @@ use parking_lot::Mutex;
 
 use super::arrival::{Arrival, discard};
 use super::poster::Poster;
-use super::state::{Event, State};
+use super::state::{Complete, Event, State};
 use super::wire::{Data, MESSAGE_LIMIT, Preamble, TAG};
 use crate::buffer::Buffer;
 use crate::core::{self, Done};
-use crate::error::Error;
-use crate::status::ANY;
-use crate::tag::{Engine, Message, Request, Service};
+use crate::error::{Abort, Error};
+use crate::tag::{Engine, Mail, Message, Request, Service, Taken};
 use crate::wire::Malformed;
 
 /// Most messages and completions of one poll, so that a waiting call notices soon that its own operation is complete.
@@ -54,9 +53,13 @@ pub(super) struct Dispatcher {
     handlers: Shared<HashMap<u32, Handler, RandomState>>,
     /// Messages wait until there is a handler.
     open: AtomicBool,
-    /// Whether a thread calls handlers now.
-    busy: AtomicBool,
-    /// Senders of which a message is being received, and their later messages. Used by the busy thread only.
+    /// Messages that were taken from the inbox. The thread that calls handlers holds it.
+    turn: Lock<Mail>,
+    /// The number of messages that the last turn left there.
+    left: AtomicUsize,
+    /// What the last turn left is dropped.
+    closed: AtomicBool,
+    /// Senders of which a message is being received, and their later messages. Used by the thread that has the turn.
     blocked: Lock<HashMap<u32, VecDeque<Message>, RandomState>>,
     reported: Mutex<Vec<u32>>,
     handled: AtomicU64,
@@ -71,7 +74,9 @@ impl Dispatcher {
             state,
             handlers: Shared::new(Locking::REAL, HashMap::default()),
             open: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
+            turn: Lock::new(Locking::REAL, Mail::default()),
+            left: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
             blocked: Lock::new(Locking::REAL, HashMap::default()),
             reported: Mutex::default(),
             handled: AtomicU64::new(0),
@@ -98,11 +103,23 @@ impl Dispatcher {
     }
 
     /// Drops all handlers and the messages that wait.
-    pub(super) fn clear(&self) {
+    pub(super) fn clear(&self, engine: &Engine) {
+        self.closed.store(true, Ordering::Release);
         // The values are dropped without a lock: what a handler owns may call back.
         let handlers = self.handlers.write(std::mem::take);
         let blocked = std::mem::take(&mut *self.blocked.lock());
+        // Another thread that has the turn drops its messages itself.
+        let mail = self.turn.try_lock().map(|mut turn| std::mem::take(&mut *turn));
+        if let Some(mail) = mail {
+            self.refuse(engine, mail);
+        }
         drop((handlers, blocked));
+    }
+
+    fn refuse(&self, engine: &Engine, mail: Mail) {
+        let mut done = Done::default();
+        engine.refuse_mail(&self.state.communicator, mail, Abort::CommunicatorRemoved, &mut done);
+        done.run();
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -111,10 +128,10 @@ impl Dispatcher {
     }
 
     /// Handles one event or message. Returns false if there is none.
-    fn step(&self, engine: &Engine, poster: &Poster) -> bool {
+    fn step(&self, engine: &Engine, poster: &Poster, turn: &mut Mail, done: &mut Done) -> bool {
         match self.state.pop() {
             Some(Event::Complete(complete)) => {
-                self.guarded(|| complete.call(), || "a completion of an active message".to_owned());
+                self.complete(complete);
                 return true;
             }
             Some(Event::Received { source, bytes }) => {
@@ -123,22 +140,29 @@ impl Dispatcher {
             }
             None => {}
         }
-        if !self.open.load(Ordering::Acquire) {
-            return false;
+        let on = &self.state.communicator;
+        if turn.is_empty() && self.open.load(Ordering::Acquire) && on.has_mail() {
+            engine.take_mail(on, turn);
         }
-        let Some(message) = engine.take_waiting(&self.state.communicator, ANY, TAG) else { return false };
-        let source = message.source();
+        let Some((source, message)) = turn.pop() else { return false };
+        let keep = |message: Taken<'_, _>| match message {
+            Taken::Whole(bytes) => engine.keep_whole(on, source, TAG, bytes),
+            Taken::Other(message) => engine.keep_message(on, source, *message),
+        };
         if let Some(later) = self.blocked.lock().get_mut(&source) {
-            later.extend(message.keep());
+            later.push_back(keep(message));
             return true;
         }
-        if let Some(bytes) = message.payload() {
-            self.handle(engine, poster, source, bytes);
-            // The drop of the message gives the sender its credit back.
-            return true;
-        }
-        if let Some(message) = message.keep() {
-            self.receive(engine, source, message, VecDeque::new());
+        match message {
+            Taken::Whole(bytes) => {
+                self.handle(engine, poster, source, bytes);
+                engine.note_handled(on, source, bytes.len(), done);
+            }
+            Taken::Other(_) => {
+                if let Some(announced) = self.handle_whole(engine, poster, source, keep(message)) {
+                    self.receive(engine, source, announced, VecDeque::new());
+                }
+            }
         }
         true
     }
@@ -206,9 +230,18 @@ impl Dispatcher {
             }
             return self.note_unknown(source, id);
         };
-        self.handled.fetch_add(1, Ordering::Relaxed);
-        let arrival = Arrival { poster, source, id, header, data: Some(data) };
+        // Only the thread that has the turn counts.
+        self.handled.store(self.handled.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let mut after = None;
+        let arrival = Arrival { poster, source, id, header, data: Some(data), after: &mut after };
         self.guarded(|| handler(arrival), || format!("the handler of active message {id}, from rank {source},"));
+        if let Some(complete) = after {
+            self.complete(complete);
+        }
+    }
+
+    fn complete(&self, complete: Complete) {
+        self.guarded(|| complete.call(), || "a completion of an active message".to_owned());
     }
 
     fn note_unknown(&self, source: u32, id: u32) {
@@ -243,13 +276,14 @@ impl Dispatcher {
     pub(super) fn finish(&self) {
         while let Some(event) = self.state.pop() {
             if let Event::Complete(complete) = event {
-                self.guarded(|| complete.call(), || "a completion of an active message".to_owned());
+                self.complete(complete);
             }
         }
     }
 
+    #[inline]
     fn has_work(&self) -> bool {
-        let waits = || self.state.communicator.queue_lengths().unexpected != 0;
+        let waits = || self.state.communicator.has_mail() || self.left.load(Ordering::Acquire) != 0;
         self.state.has_events() || (self.open.load(Ordering::Acquire) && waits())
     }
 }
@@ -257,15 +291,24 @@ impl Dispatcher {
 impl Service for Dispatcher {
     fn poll(&self) -> usize {
         let mut handled = 0;
-        // Another thread may have skipped its turn because this one was busy, so look again afterwards.
-        while handled < BATCH && self.has_work() && !self.busy.swap(true, Ordering::AcqRel) {
-            let _busy = Busy(&self.busy);
+        // Another thread may have skipped its turn because this one had it, so look again afterwards.
+        while handled < BATCH
+            && self.has_work()
+            && let Some(mut turn) = self.turn.try_lock()
+        {
             let Some(engine) = self.engine.upgrade() else { return handled };
             let poster = Poster { engine, state: self.state.clone() };
+            let mut done = Done::default();
             let before = handled;
-            while handled < BATCH && self.has_work() && self.step(&poster.engine, &poster) {
+            while handled < BATCH && self.step(&poster.engine, &poster, &mut turn, &mut done) {
                 handled += 1;
             }
+            if self.closed.load(Ordering::Acquire) {
+                self.refuse(&poster.engine, std::mem::take(&mut *turn));
+            }
+            self.left.store(turn.len(), Ordering::Release);
+            drop(turn);
+            done.run();
             if handled == before {
                 break;
             }
@@ -275,15 +318,6 @@ impl Service for Dispatcher {
 
     fn is_idle(&self) -> bool {
         !self.has_work()
-    }
-}
-
-/// Lets other threads call handlers once dropped.
-struct Busy<'d>(&'d AtomicBool);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 

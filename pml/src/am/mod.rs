@@ -42,6 +42,7 @@ use crate::error::Error;
 use crate::tag::{Communicator, Engine, Service};
 use dispatch::Dispatcher;
 use state::State;
+use wire::TAG;
 
 /// Parses an active message, and writes it again. For fuzzers.
 pub(crate) fn recode(bytes: &[u8]) {
@@ -77,6 +78,7 @@ impl ActiveMessages {
     }
 
     fn with(engine: &Arc<Engine>, state: State) -> Self {
+        engine.open_inbox(&state.communicator, TAG);
         let state = Arc::new(state);
         let dispatcher = Arc::new(Dispatcher::new(Arc::downgrade(engine), state.clone()));
         let service: Weak<Dispatcher> = Arc::downgrade(&dispatcher);
@@ -133,7 +135,7 @@ impl ActiveMessages {
         if !self.poster.state.stop(engine) {
             engine.remove_communicator(&self.poster.state.communicator);
         }
-        self.dispatcher.clear();
+        self.dispatcher.clear(engine);
         self.dispatcher.finish();
     }
 }

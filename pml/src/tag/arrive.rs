@@ -1,8 +1,11 @@
 //! Passes a message from the transport to its receive, or to the unexpected queue.
 
+use cableway_btl::SharedBytes;
+
 use super::communicator::Communicator;
 use super::deliver::{self, Arrived};
 use super::engine::Engine;
+use super::inbox;
 use super::matching::{Arrival, Released};
 use super::registry::Age;
 use super::request::Receive;
@@ -59,18 +62,36 @@ enum Admitted<M> {
     NoCommunicator(M),
 }
 
-/// Returns the receive of an eager message in the simple case: the communicator is known, it is the message's turn, no
-/// message is parked behind it, and the receive is posted. Otherwise it has no effect, and the message must [`arrive`].
+/// What became of an eager message in a simple case.
+pub(super) enum Simple {
+    /// Its receive was posted.
+    Awaited((Receive, u32)),
+    /// It waits for a service, or is refused.
+    Kept(Result<(), Malformed>),
+}
+
+/// Admits an eager message in a simple case: the communicator is known, it is the message's turn, no message is parked
+/// behind it, and its receive is posted or a service takes it. Otherwise it has no effect, and the message must
+/// [`arrive`].
 #[inline(always)]
-pub(super) fn take_awaiting(engine: &Engine, slot: &Slot, envelope: &Envelope) -> Option<(Receive, u32)> {
+pub(super) fn admit_simple(
+    engine: &Engine,
+    slot: &Slot,
+    envelope: &Envelope,
+    payload: SharedBytes<'_>,
+) -> Option<Simple> {
     engine.registry.read(|registry| {
         let communicator = registry.get(envelope.context)?;
         let source = communicator.rank_of(slot.peer.rank)?;
         if communicator.member(source).epoch != envelope.epoch {
             return None;
         }
-        let receive = communicator.matching.lock().matcher.take_next(source, envelope.tag, envelope.seq)?;
-        Some((receive, source))
+        let mut matching = communicator.matching.lock();
+        if matching.matcher.has_inbox(envelope.tag) {
+            return inbox::keep(engine, slot, &mut matching, (source, envelope), payload).map(Simple::Kept);
+        }
+        let receive = matching.matcher.take_next(source, envelope.tag, envelope.seq)?;
+        Some(Simple::Awaited((receive, source)))
     })
 }
 
@@ -122,7 +143,7 @@ fn admit<M: Message>(
         }
         Arrival::Unexpected => {
             let unexpected = message.keep();
-            note_stored(engine, slot, &unexpected)?;
+            note_stored(engine, slot, unexpected.cost())?;
             engine.core().counters.unexpected.increment();
             matcher.store(source, tag, unexpected);
             engine.attention().raise();
@@ -133,7 +154,7 @@ fn admit<M: Message>(
         }
         Arrival::Early => {
             let unexpected = message.keep();
-            note_stored(engine, slot, &unexpected)?;
+            note_stored(engine, slot, unexpected.cost())?;
             engine.core().counters.out_of_order.increment();
             matcher.park(source, tag, seq, unexpected);
             Ok((Admitted::Queued, false))
@@ -174,7 +195,7 @@ fn keep_early(engine: &Engine, slot: &Slot, unexpected: UnexpectedMessage, done:
         Late(UnexpectedMessage),
         Arrived(UnexpectedMessage),
     }
-    note_stored(engine, slot, &unexpected)?;
+    note_stored(engine, slot, unexpected.cost())?;
     let early = engine.registry.write(|registry| {
         let known = registry.get(context).and_then(|known| known.rank_of(rank).map(|rank| known.member(rank)));
         let epoch = known.map_or_else(|| registry.epoch(context, rank), |member| member.epoch);
@@ -244,9 +265,9 @@ pub(super) fn refuse(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessag
     }
 }
 
-/// Counts a message as unexpected.
-fn note_stored(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessage) -> Result<(), Malformed> {
-    let stored = slot.peer.stored.add(unexpected.cost());
+/// Counts a message of this cost as one that waits here.
+pub(super) fn note_stored(engine: &Engine, slot: &Slot, cost: u64) -> Result<(), Malformed> {
+    let stored = slot.peer.stored.add(cost);
     let allowed = engine.core().parameters.pml_unexpected_limit as u64;
     if stored > allowed { Err(Malformed::OverCredit { stored, allowed }) } else { Ok(()) }
 }

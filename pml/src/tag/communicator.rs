@@ -33,7 +33,7 @@ pub struct Communicator {
 pub struct QueueLengths {
     /// Posted receives without a message.
     pub posted: usize,
-    /// Unexpected messages.
+    /// Unexpected messages, also those that wait for a service.
     pub unexpected: usize,
 }
 
@@ -138,7 +138,14 @@ impl Communicator {
     /// Returns the lengths of the queues. May be called from any thread, also of an engine whose calls never overlap
     /// otherwise: it takes no lock.
     pub fn queue_lengths(&self) -> QueueLengths {
-        QueueLengths { posted: self.lengths.posted.get(), unexpected: self.lengths.unexpected.get() }
+        let Lengths { posted, unexpected, inbox } = &*self.lengths;
+        QueueLengths { posted: posted.get(), unexpected: unexpected.get() + inbox.get() }
+    }
+
+    /// Returns whether messages wait in the inbox. Takes no lock.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.lengths.inbox.get() != 0
     }
 
     /// Returns the processes of the (remote) group in the job's count, by rank.

@@ -7,6 +7,7 @@ use cableway_base::Rank;
 use super::arrive::{deliver_early, note_taken, refuse};
 use super::communicator::Communicator;
 use super::engine::Engine;
+use super::inbox::Mail;
 use crate::core::{Done, Gone};
 use crate::error::{Abort, Error};
 
@@ -62,11 +63,14 @@ impl Engine {
         if !self.registry.write(|registry| registry.remove(communicator)) {
             return;
         }
+        let mut mail = Mail::default();
         let (receives, messages) = {
             let mut matching = communicator.matching.lock();
+            matching.matcher.take_inbox(&mut mail);
             matching.matcher.drain()
         };
         let mut done = Done::default();
+        self.refuse_mail(communicator, mail, Abort::CommunicatorRemoved, &mut done);
         for receive in receives {
             receive.fail(Error::CommunicatorRemoved { context: communicator.context() }, &mut done);
         }

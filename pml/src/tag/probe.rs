@@ -44,46 +44,6 @@ impl Message {
     }
 }
 
-/// A message that was taken out of the queue of its communicator, as a [`Message`], for one call: it counts no
-/// references. Dropping it discards the message likewise.
-pub(crate) struct Waiting<'e> {
-    engine: &'e Engine,
-    communicator: &'e Arc<Communicator>,
-    source: u32,
-    tag: i32,
-    /// `None` once it became a [`Message`].
-    unexpected: Option<UnexpectedMessage>,
-}
-
-impl Waiting<'_> {
-    /// Returns the sender's rank in the communicator.
-    pub(crate) fn source(&self) -> u32 {
-        self.source
-    }
-
-    /// Returns the bytes of a message that came whole, or `None` if they must be received.
-    pub(crate) fn payload(&self) -> Option<&[u8]> {
-        let unexpected = self.unexpected.as_ref()?;
-        matches!(unexpected.content, Content::Eager).then_some(&unexpected.payload)
-    }
-
-    /// Makes a message that can be kept.
-    pub(crate) fn keep(mut self) -> Option<Message> {
-        let unexpected = self.unexpected.take()?;
-        let status = Status { source: self.source as i32, tag: self.tag, len: unexpected.len(), cancelled: false };
-        let taken = Taken { communicator: self.communicator.clone(), source: self.source, unexpected };
-        Some(Message { status, engine: self.engine.me.clone(), taken: Some(taken) })
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(unexpected) = self.unexpected.take() {
-            discard(self.engine, self.communicator, self.source, &unexpected);
-        }
-    }
-}
-
 impl Drop for Message {
     fn drop(&mut self) {
         let (Some(taken), Some(engine)) = (self.taken.take(), self.engine.upgrade()) else { return };
@@ -136,13 +96,12 @@ impl Engine {
         Ok(taken.map(|taken| self.taken(on, taken)))
     }
 
-    /// Takes the oldest message that waits, as [`improbe`](Self::improbe) does, but makes no progress.
-    pub(crate) fn take_waiting<'e>(&'e self, on: &'e Arc<Communicator>, source: i32, tag: i32) -> Option<Waiting<'e>> {
-        let (source, tag, unexpected) = on.matching.lock().matcher.take(Pattern { source, tag })?;
-        Some(Waiting { engine: self, communicator: on, source, tag, unexpected: Some(unexpected) })
-    }
-
-    fn taken(&self, on: &Arc<Communicator>, (source, tag, unexpected): (u32, i32, UnexpectedMessage)) -> Message {
+    /// Makes a message of what was taken out of a queue.
+    pub(super) fn taken(
+        &self,
+        on: &Arc<Communicator>,
+        (source, tag, unexpected): (u32, i32, UnexpectedMessage),
+    ) -> Message {
         Message {
             status: Status { source: source as i32, tag, len: unexpected.len(), cancelled: false },
             engine: self.me.clone(),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cableway_btl::{Error as BtlError, MAX_HEADER, Received};
 
-use super::arrive::{arrive, take_awaiting};
+use super::arrive::{Simple, admit_simple, arrive};
 use super::deliver::{self, Arrived};
 use super::engine::Engine;
 use super::reach::end_receives;
@@ -30,9 +30,13 @@ impl Host for Engine {
         if let Some(words) = message.bytes().first_words()
             && let Some(envelope) = match_envelope(words)
         {
-            if let Some(matched) = take_awaiting(self, slot, &envelope) {
-                deliver::eager(self, slot, matched, envelope.tag, message, done);
-                return Ok(());
+            match admit_simple(self, slot, &envelope, message.bytes().skip(MATCH_LEN)) {
+                Some(Simple::Awaited(matched)) => {
+                    deliver::eager(self, slot, matched, envelope.tag, message, done);
+                    return Ok(());
+                }
+                Some(Simple::Kept(kept)) => return kept,
+                None => {}
             }
             let arrived = Arrived { envelope, content: Content::Eager, message, header_len: MATCH_LEN };
             return arrive(self, slot, &arrived, done);

@@ -9,4 +9,6 @@ pub(crate) struct Lengths {
     pub(crate) posted: Gauge,
     /// Number of unexpected messages.
     pub(crate) unexpected: Gauge,
+    /// Number of messages in the inbox.
+    pub(crate) inbox: Gauge,
 }

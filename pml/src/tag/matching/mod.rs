@@ -16,13 +16,18 @@
 //! A message looks at the heads of at most four lists, and takes the receive that was posted first. A waiting message
 //! is in every list that a receive could name, so a receive looks at one head. The lists of a class of patterns are
 //! created when a receive first uses that class.
+//!
+//! A matcher may have an inbox. Messages with its tag wait there for a service, which takes them in their order, and no
+//! receive may fit them.
 
+mod inbox;
 mod index;
 mod lengths;
 mod posted;
 mod sequence;
 mod unexpected;
 
+pub(crate) use inbox::{Batch, Taken};
 pub(crate) use index::Pattern;
 pub(crate) use lengths::Lengths;
 pub(crate) use posted::PostKey;
@@ -57,10 +62,17 @@ pub(crate) enum Released<P, U> {
     Unexpected,
 }
 
+/// Messages for a service.
+struct Inbox<U> {
+    tag: i32,
+    batch: Batch<U>,
+}
+
 /// Waiting receives `P` and messages `U` of one communicator.
 pub(crate) struct Matcher<P, U> {
     posted: Posted<P>,
     unexpected: Unexpected<U>,
+    inbox: Option<Box<Inbox<U>>>,
     lengths: Arc<Lengths>,
     sequences: Box<[Sequence<(i32, U)>]>,
 }
@@ -72,6 +84,7 @@ impl<P, U> Matcher<P, U> {
         Matcher {
             posted: Posted::new(lengths.clone()),
             unexpected: Unexpected::new(lengths.clone()),
+            inbox: None,
             lengths,
             sequences: (0..sources).map(|_| Sequence::default()).collect(),
         }
@@ -105,7 +118,57 @@ impl<P, U> Matcher<P, U> {
 
     /// Keeps a message for which [`arrive`](Self::arrive) returned [`Arrival::Unexpected`].
     pub(crate) fn store(&mut self, source: u32, tag: i32, message: U) {
-        self.unexpected.push(source, tag, message);
+        match &mut self.inbox {
+            Some(inbox) if inbox.tag == tag => {
+                inbox.batch.push_other(source, message);
+                self.lengths.inbox.raise();
+            }
+            _ => self.unexpected.push(source, tag, message),
+        }
+    }
+
+    /// Has messages with `tag`, also those that wait already, wait in the inbox.
+    pub(crate) fn open_inbox(&mut self, tag: i32) {
+        if self.inbox.is_some() {
+            return;
+        }
+        let mut batch = Batch::default();
+        while let Some((source, _, message)) = self.unexpected.take(Pattern { source: ANY, tag }) {
+            batch.push_other(source, message);
+            self.lengths.inbox.raise();
+        }
+        self.inbox = Some(Box::new(Inbox { tag, batch }));
+    }
+
+    /// Returns whether messages with `tag` wait in the inbox.
+    #[inline(always)]
+    pub(crate) fn has_inbox(&self, tag: i32) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| inbox.tag == tag)
+    }
+
+    /// Returns whether a message is the next of its source, and no message is parked behind it.
+    #[inline]
+    pub(crate) fn is_next_alone(&self, source: u32, seq: u32) -> bool {
+        self.sequences[source as usize].is_next_alone(seq)
+    }
+
+    /// Admits a whole message for which [`is_next_alone`](Self::is_next_alone) returned true to the inbox. `append`
+    /// appends its payload.
+    #[inline]
+    pub(crate) fn store_whole(&mut self, source: u32, append: impl FnOnce(&mut Vec<u8>)) {
+        let Some(inbox) = &mut self.inbox else { return };
+        self.sequences[source as usize].advance();
+        inbox.batch.push_whole(source, append);
+        self.lengths.inbox.raise();
+    }
+
+    /// Exchanges the messages in the inbox for an empty batch.
+    #[inline]
+    pub(crate) fn take_inbox(&mut self, empty: &mut Batch<U>) {
+        if let Some(inbox) = &mut self.inbox {
+            self.lengths.inbox.lower(inbox.batch.len());
+            inbox.batch.take_into(empty);
+        }
     }
 
     /// Keeps a message for which [`arrive`](Self::arrive) returned [`Arrival::Early`].
@@ -121,7 +184,7 @@ impl<P, U> Matcher<P, U> {
         Some(match self.posted.take(source, tag) {
             Some(receive) => Released::Matched(receive, message),
             None => {
-                self.unexpected.push(source, tag, message);
+                self.store(source, tag, message);
                 Released::Unexpected
             }
         })
@@ -173,7 +236,7 @@ impl<P, U> Matcher<P, U> {
         self.posted.sources()
     }
 
-    /// Removes all receives and messages.
+    /// Removes all receives and messages, except those in the inbox.
     pub(crate) fn drain(&mut self) -> (Vec<P>, Vec<(u32, U)>) {
         let mut messages = self.unexpected.drain();
         for (source, sequence) in self.sequences.iter_mut().enumerate() {
