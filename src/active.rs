@@ -226,11 +226,24 @@ impl<'a> ActiveMessage<'a> {
     /// The result is an error if the data is longer than the buffer, which then holds its beginning; if the sender died;
     /// or if this process left the job first.
     pub fn receive<B: RecvBuffer + Send + 'static>(
-        self,
-        buffer: B,
+        mut self,
+        mut buffer: B,
         then: impl FnOnce(B, Result<u64, Error>) + Send + 'static,
     ) {
         let (source, bytes) = (self.source(), self.len());
+        let landed = move |result: Result<u64, EngineError>| {
+            result.map_err(|error| Operation::landing(bytes, source).failed(error))
+        };
+        if self.data().is_some() {
+            let place = match buffer.writable() {
+                Ok(place) => place,
+                Err(error) => return then(buffer, Err(error)),
+            };
+            // SAFETY: the buffer is borrowed exclusively.
+            if let Some(result) = unsafe { self.arrival.receive_inline(place) } {
+                return self.arrival.then(move || then(buffer, landed(result)));
+            }
+        }
         let held = Held::new(buffer);
         // SAFETY: nothing else uses the buffer.
         let buffer = match unsafe { &mut *held.0.as_ptr() }.writable() {
@@ -239,9 +252,7 @@ impl<'a> ActiveMessage<'a> {
         };
         // SAFETY: the completion owns the buffer, which does not move.
         unsafe {
-            self.arrival.receive(buffer, move |result| {
-                then(held.into_inner(), result.map_err(|error| Operation::landing(bytes, source).failed(error)));
-            });
+            self.arrival.receive(buffer, move |result| then(held.into_inner(), landed(result)));
         }
     }
 }

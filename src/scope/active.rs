@@ -26,8 +26,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let buffer = buffer.readable()?;
         let operation = Operation::post(&buffer, to);
         let process = self.communicator.process(to).map_err(|error| operation.failed(error))?;
-        let request = InFlight::new(self.communicator.engine());
         let poster = self.communicator.active().poster();
+        // SAFETY: the data is borrowed.
+        let inline = unsafe { poster.post_inline(process, id, header, buffer) };
+        if inline.map_err(|error| operation.failed(error))? {
+            return Ok(Request::complete(self, to, 0, &buffer));
+        }
+        let request = InFlight::new(self.communicator.engine());
         // SAFETY: the buffer is borrowed for as long as the scope; the request is new and ends before the scope does.
         let posted = unsafe { poster.post(process, id, header, buffer, &raw const *request) };
         match posted.map_err(|error| operation.failed(error))? {

@@ -3,8 +3,9 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use super::deferred::Deferred;
 use super::poster::Poster;
-use super::state::{Complete, State, Then};
+use super::state::{State, Then};
 use super::wire::Data;
 use crate::buffer::Buffer;
 use crate::error::Error;
@@ -23,7 +24,7 @@ pub struct Arrival<'a> {
     /// `None` once it was received.
     pub(super) data: Option<Data<'a>>,
     /// What is called after the handler.
-    pub(super) after: &'a mut Option<Complete>,
+    pub(super) after: &'a mut Deferred,
 }
 
 /// Data on its way to the buffer that a handler chose.
@@ -86,22 +87,38 @@ impl<'a> Arrival<'a> {
     /// # Safety
     /// The buffer stays valid, and exclusive to this operation, until `then` is called or dropped. So `then` may own it.
     pub unsafe fn receive(mut self, buffer: Buffer<'_>, then: impl FnOnce(Result<u64, Error>) + Send + 'static) {
-        let then: Then<u64> = Box::new(then);
-        match (buffer.packed_len(), self.data) {
-            // Dropping the message drops the data.
-            (Err(error), _) => *self.after = Some(Complete::Landing(then, Err(error))),
-            (Ok(capacity), Some(Data::Inline(data))) => {
-                // SAFETY: the caller's promise.
-                let result = unsafe { self.copy_inline(data, buffer, capacity) };
-                *self.after = Some(Complete::Landing(then, result));
-            }
-            (Ok(_), Some(Data::Follows { len, tag })) => {
-                self.data = None;
-                // SAFETY: the caller's promise.
-                unsafe { land(self.poster, self.source, len, tag, buffer, then) };
-            }
-            (Ok(_), None) => {}
+        // SAFETY: the caller's promise.
+        if let Some(result) = unsafe { self.receive_inline(buffer) } {
+            self.then(move || then(result));
+        } else if let Some(Data::Follows { len, tag }) = self.data.take() {
+            // SAFETY: the caller's promise.
+            unsafe { land(self.poster, self.source, len, tag, buffer, Box::new(then)) };
         }
+    }
+
+    /// Copies inline data into `buffer`, and returns the length of the data. Returns `None` for other data, which must be
+    /// [received](Self::receive).
+    ///
+    /// # Errors
+    /// The data is longer than the buffer, which then holds its beginning, or the buffer's length does not fit in 64
+    /// bits.
+    ///
+    /// # Safety
+    /// The buffer is valid for writes, and exclusive to this call.
+    #[inline]
+    pub unsafe fn receive_inline(&mut self, buffer: Buffer<'_>) -> Option<Result<u64, Error>> {
+        match (buffer.packed_len(), self.data) {
+            (Err(error), _) => Some(Err(error)),
+            // SAFETY: the caller's promise.
+            (Ok(capacity), Some(Data::Inline(data))) => Some(unsafe { self.copy_inline(data, buffer, capacity) }),
+            (Ok(_), _) => None,
+        }
+    }
+
+    /// Has `then` called after this handler has returned. It runs like a handler. Drops data that was not received.
+    #[inline]
+    pub fn then(self, then: impl FnOnce() + Send + 'static) {
+        self.after.set(then);
     }
 
     /// Copies inline data. Waits for a device's copy, which is short.

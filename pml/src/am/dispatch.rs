@@ -8,15 +8,17 @@
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
 use cableway_base::lock::{Lock, Locking, Shared};
 use parking_lot::Mutex;
 
 use super::arrival::{Arrival, discard};
+use super::deferred::Deferred;
 use super::poster::Poster;
 use super::state::{Complete, Event, State};
 use super::wire::{Data, MESSAGE_LIMIT, Preamble, TAG};
@@ -31,6 +33,9 @@ const BATCH: usize = 64;
 
 /// Unknown ids that are reported. A hostile peer could send four billion.
 const REPORTED: usize = 16;
+
+/// What a panic is reported of.
+const COMPLETION: &str = "a completion of an active message";
 
 pub(super) type Handler = Arc<dyn Fn(Arrival<'_>) + Send + Sync>;
 
@@ -47,8 +52,6 @@ pub struct Counts {
 }
 
 pub(super) struct Dispatcher {
-    /// It owns this value.
-    engine: Weak<Engine>,
     state: Arc<State>,
     handlers: Shared<HashMap<u32, Handler, RandomState>>,
     /// Messages wait until there is a handler.
@@ -68,9 +71,8 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(super) fn new(engine: Weak<Engine>, state: Arc<State>) -> Self {
+    pub(super) fn new(state: Arc<State>) -> Self {
         Dispatcher {
-            engine,
             state,
             handlers: Shared::new(Locking::REAL, HashMap::default()),
             open: AtomicBool::new(false),
@@ -232,16 +234,14 @@ impl Dispatcher {
         };
         // Only the thread that has the turn counts.
         self.handled.store(self.handled.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let mut after = None;
+        let mut after = Deferred::none();
         let arrival = Arrival { poster, source, id, header, data: Some(data), after: &mut after };
         self.guarded(|| handler(arrival), || format!("the handler of active message {id}, from rank {source},"));
-        if let Some(complete) = after {
-            self.complete(complete);
-        }
+        self.guarded(|| after.call(), || COMPLETION.to_owned());
     }
 
     fn complete(&self, complete: Complete) {
-        self.guarded(|| complete.call(), || "a completion of an active message".to_owned());
+        self.guarded(|| complete.call(), || COMPLETION.to_owned());
     }
 
     fn note_unknown(&self, source: u32, id: u32) {
@@ -289,22 +289,23 @@ impl Dispatcher {
 }
 
 impl Service for Dispatcher {
-    fn poll(&self) -> usize {
+    fn poll(&self, engine: &Engine) -> usize {
         let mut handled = 0;
         // Another thread may have skipped its turn because this one had it, so look again afterwards.
         while handled < BATCH
             && self.has_work()
             && let Some(mut turn) = self.turn.try_lock()
         {
-            let Some(engine) = self.engine.upgrade() else { return handled };
-            let poster = Poster { engine, state: self.state.clone() };
+            // SAFETY: the value is not dropped, and both are borrowed for longer.
+            let poster =
+                unsafe { ManuallyDrop::new(Poster { engine: engine.uncounted(), state: std::ptr::read(&self.state) }) };
             let mut done = Done::default();
             let before = handled;
-            while handled < BATCH && self.step(&poster.engine, &poster, &mut turn, &mut done) {
+            while handled < BATCH && self.step(engine, &poster, &mut turn, &mut done) {
                 handled += 1;
             }
             if self.closed.load(Ordering::Acquire) {
-                self.refuse(&poster.engine, std::mem::take(&mut *turn));
+                self.refuse(engine, std::mem::take(&mut *turn));
             }
             self.left.store(turn.len(), Ordering::Release);
             drop(turn);

@@ -7,7 +7,8 @@
 //! - `poster`: posts messages. Host data of at most [`INLINE_LIMIT`] bytes comes with its header. Other data follows as
 //!   a message whose tag the header's message names.
 //! - `arrival`: a message in its handler, which chooses where such data lands.
-//! - `dispatch`: takes messages and calls handlers. `state` is what these share.
+//! - `dispatch`: takes messages and calls handlers. `state` is what these share. `deferred`: what is called after a
+//!   handler.
 //!
 //! # Order
 //! Handlers see the messages from one process in the order in which it posted them. Handlers and completions of one
@@ -24,6 +25,7 @@
 //! before peers post.
 
 mod arrival;
+mod deferred;
 mod dispatch;
 mod poster;
 mod state;
@@ -80,7 +82,7 @@ impl ActiveMessages {
     fn with(engine: &Arc<Engine>, state: State) -> Self {
         engine.open_inbox(&state.communicator, TAG);
         let state = Arc::new(state);
-        let dispatcher = Arc::new(Dispatcher::new(Arc::downgrade(engine), state.clone()));
+        let dispatcher = Arc::new(Dispatcher::new(state.clone()));
         let service: Weak<Dispatcher> = Arc::downgrade(&dispatcher);
         state.serve_by(service as Weak<dyn Service>);
         ActiveMessages { poster: Poster { engine: engine.clone(), state }, dispatcher }

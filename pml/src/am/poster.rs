@@ -11,6 +11,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::status::Outcome;
 use crate::tag::{Communicator, Engine, FastPath, Request, SendMode};
+use crate::wire::MATCH_LEN;
 
 /// Posts active messages of one engine. No call waits, so that handlers may post. May be used from any thread, and
 /// copied.
@@ -22,6 +23,9 @@ pub struct Poster {
     pub(super) engine: Arc<Engine>,
     pub(super) state: Arc<State>,
 }
+
+/// The room for all that precedes the data of a message with a short header.
+const BEGIN: usize = 128;
 
 /// An active message that waits in this process.
 #[repr(C)]
@@ -161,6 +165,13 @@ impl Poster {
                 &packed[..]
             }
         };
+        let mut begin = [0; BEGIN];
+        if let Some(len) = Preamble::begin_inline(id, header, &mut begin[MATCH_LEN..]) {
+            let (communicator, begin) = (&self.state.communicator, &mut begin[..MATCH_LEN + len]);
+            if self.engine.send_parts_now(communicator, to as i32, TAG, begin, inline) {
+                return Ok(true);
+            }
+        }
         self.send(to, &Preamble { id, header, data: Data::Inline(inline) })?;
         Ok(true)
     }

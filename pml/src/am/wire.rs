@@ -121,6 +121,17 @@ impl<'b> Preamble<'b> {
         }
     }
 
+    /// Writes what precedes the data of a message whose data is inline, if it fits into `out`. Returns its length.
+    #[inline]
+    pub(super) fn begin_inline(id: u32, header: &[u8], out: &mut [u8]) -> Option<usize> {
+        let (before, rest) = out.split_at_mut_checked(size_of::<InlineLayout>())?;
+        let room = rest.get_mut(..header.len())?;
+        let layout = InlineLayout { id: id.into(), header_len: (header.len() as u16).into(), kind: INLINE.into() };
+        before.copy_from_slice(layout.as_bytes());
+        room.copy_from_slice(header);
+        Some(size_of::<InlineLayout>() + header.len())
+    }
+
     /// Appends the message to `out`. The header is at most [`HEADER_LIMIT`] bytes long.
     pub(super) fn encode(&self, out: &mut impl Append) {
         let (id, header_len) = (self.id.into(), (self.header.len() as u16).into());

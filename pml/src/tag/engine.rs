@@ -96,6 +96,15 @@ impl Engine {
         self.me.upgrade()
     }
 
+    /// Returns the engine as a reference that was not counted.
+    ///
+    /// # Safety
+    /// The value is not dropped, and not used after this borrow of the engine.
+    pub(crate) unsafe fn uncounted(&self) -> Arc<Engine> {
+        // SAFETY: every engine is made in an `Arc`, to which `me` leads. This borrow keeps it.
+        unsafe { Arc::from_raw(self.me.as_ptr()) }
+    }
+
     /// Adds work that is polled until it has ended. While there is some, waiting calls do not sleep.
     ///
     /// A task is polled by one thread at a time, with no lock held. It may add tasks.

@@ -121,8 +121,8 @@ impl Engine {
             return 0;
         }
         let ended = if self.tasks.is_empty() { 0 } else { self.tasks.poll() };
-        let handled = if self.services.want_a_poll() { self.services.poll() } else { 0 };
-        ended + handled + self.temporary.poll()
+        let handled = if self.services.want_a_poll() { self.services.poll(self) } else { 0 };
+        ended + handled + self.temporary.poll(|service| service.poll(self))
     }
 
     /// Flushes earlier sends, then tells peers that this process ends in good order. Waits at most `limit`, and returns

@@ -12,9 +12,13 @@ use crate::protocol::UnexpectedMessage;
 /// Contexts below this are found by index; hosts count from 0.
 const DIRECT: u32 = 1024;
 
+/// So are this context and those above it, which hosts use for what programs do not see.
+const LAST: u32 = u32::MAX - 15;
+
 #[derive(Default)]
 pub(crate) struct Registry {
     direct: Vec<Option<Arc<Communicator>>>,
+    last: [Option<Arc<Communicator>>; (u32::MAX - LAST) as usize + 1],
     others: HashMap<u32, Arc<Communicator>, RandomState>,
     /// Messages for communicators that do not exist here yet, by context, in the order of arrival.
     early: HashMap<u32, Vec<(Rank, UnexpectedMessage)>, RandomState>,
@@ -30,6 +34,9 @@ impl Registry {
         if context < DIRECT {
             return self.direct.get(context as usize)?.as_ref();
         }
+        if context >= LAST {
+            return self.last[(context - LAST) as usize].as_ref();
+        }
         self.others.get(&context)
     }
 
@@ -39,6 +46,8 @@ impl Registry {
             let len = self.direct.len().max(context as usize + 1);
             self.direct.resize(len, None);
             self.direct[context as usize] = Some(communicator);
+        } else if context >= LAST {
+            self.last[(context - LAST) as usize] = Some(communicator);
         } else {
             self.others.insert(context, communicator);
         }
@@ -52,6 +61,8 @@ impl Registry {
         }
         if context < DIRECT {
             self.direct[context as usize] = None;
+        } else if context >= LAST {
+            self.last[(context - LAST) as usize] = None;
         } else {
             self.others.remove(&context);
         }
@@ -87,7 +98,7 @@ impl Registry {
 
     /// Returns every communicator.
     pub(crate) fn all(&self) -> Vec<Arc<Communicator>> {
-        self.direct.iter().flatten().chain(self.others.values()).cloned().collect()
+        self.direct.iter().chain(&self.last).flatten().chain(self.others.values()).cloned().collect()
     }
 }
 

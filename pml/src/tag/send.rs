@@ -9,11 +9,13 @@ use super::buffered;
 use super::communicator::Communicator;
 use super::engine::Engine;
 use super::request::Request;
-use super::start_send::{FastPath, SendArguments, leaves_at_once, meet_and_send, start};
+use super::start_send::{FastPath, SendArguments, leaves_at_once, meet_and_send, parts_leave_at_once, start};
 use super::wait::AbortUnlessComplete;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::status::{Outcome, PROC_NULL, Status};
+#[cfg(doc)]
+use crate::wire::MATCH_LEN;
 
 /// MPI's send modes.
 #[derive(Clone, Default)]
@@ -53,6 +55,14 @@ impl Engine {
                 tried => Ok(tried),
             }
         }
+    }
+
+    /// Sends a small message of two parts in host memory at once, if the transport takes it. The first [`MATCH_LEN`]
+    /// bytes of `begin` are room for a header, and any content of them is lost. Otherwise returns false, and has no other
+    /// effect.
+    #[inline]
+    pub(crate) fn send_parts_now(&self, to: &Communicator, dest: i32, tag: i32, begin: &mut [u8], data: &[u8]) -> bool {
+        parts_leave_at_once(self, to, dest, tag, begin, data)
     }
 
     /// Starts a send of `buffer` to rank `dest`.

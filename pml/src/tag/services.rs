@@ -5,13 +5,15 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
+use super::engine::Engine;
+
 /// A layer above that the engine's `progress`, and every call that waits, polls while there may be something to handle.
 ///
 /// Unlike a task it does not end by itself, and a waiting call may sleep while the service waits for messages.
 pub(crate) trait Service: Send + Sync {
     /// Handles what has arrived without blocking. Returns how much it handled. Called with no lock held, by several
     /// threads at a time, and again by calls that it makes.
-    fn poll(&self) -> usize;
+    fn poll(&self, engine: &Engine) -> usize;
 
     /// Returns whether nothing waits to be handled, so that a waiting call may sleep.
     fn is_idle(&self) -> bool;
@@ -75,9 +77,9 @@ impl Services {
     }
 
     #[cold]
-    pub(super) fn poll(&self) -> usize {
+    pub(super) fn poll(&self, engine: &Engine) -> usize {
         self.attention.lower();
-        let handled = self.list.iter().map(|service| service.poll()).sum();
+        let handled = self.list.iter().map(|service| service.poll(engine)).sum();
         // A poll handles a limited number, and none while another thread does.
         if !self.are_idle() {
             self.attention.raise();
@@ -136,8 +138,9 @@ impl Temporary {
         self.is_empty() || self.now().iter().all(|service| service.is_idle())
     }
 
-    pub(super) fn poll(&self) -> usize {
-        if self.is_empty() { 0 } else { self.now().iter().map(|service| service.poll()).sum() }
+    /// Has `poll` poll each service.
+    pub(super) fn poll(&self, poll: impl Fn(&dyn Service) -> usize) -> usize {
+        if self.is_empty() { 0 } else { self.now().iter().map(|service| poll(&**service)).sum() }
     }
 
     fn now(&self) -> Arc<[Arc<dyn Service>]> {
@@ -166,13 +169,12 @@ mod tests {
     struct Counted(AtomicUsize);
 
     impl Service for Counted {
-        fn poll(&self) -> usize {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            1
+        fn poll(&self, _engine: &Engine) -> usize {
+            0
         }
 
         fn is_idle(&self) -> bool {
-            self.0.load(Ordering::Relaxed) == 0
+            self.0.fetch_add(1, Ordering::Relaxed) > 0
         }
     }
 
