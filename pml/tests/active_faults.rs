@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cableway_btl::Flags;
 use cableway_pml::{Abort, ActiveMessages, Error, HEADER_LIMIT, SendMode};
 
+use parking_lot::Mutex;
+
 use common::active::{Active, CONTEXT, Received, keep, keeper};
 use common::{Link, Ranks, bytes, pattern};
 
@@ -195,6 +197,58 @@ fn data_of_another_length_is_an_error() {
             "{error}"
         );
     }
+}
+
+/// Messages that came before their process prepared active messages are handled first, in their order.
+#[test]
+fn messages_that_came_early_are_handled_first() {
+    let ranks = Ranks::new(2, &links());
+    let raw = ranks.engines[0].add_communicator(CONTEXT, vec![0, 1], 0).unwrap();
+    let send = |number: u8| {
+        let message = [1, 0, 0, 0, 1, 0, 1, 0, number];
+        // SAFETY: the call waits.
+        unsafe { ranks.engines[0].send(&raw, 1, 0, bytes(&message), &SendMode::Standard) }.unwrap();
+    };
+    (0..3).for_each(send);
+    ranks.settle();
+    let am = ActiveMessages::new(&ranks.engines[1], CONTEXT, vec![0, 1], 1).unwrap();
+    (3..6).for_each(send);
+    ranks.settle();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = seen.clone();
+    am.register(1, move |arrival| note.lock().push(arrival.header()[0])).unwrap();
+    ranks.settle();
+    assert_eq!(*seen.lock(), [0, 1, 2, 3, 4, 5]);
+    am.close();
+    ranks.finalize();
+}
+
+/// A handler that ends active messages is the last one to be called.
+#[test]
+fn closing_in_a_handler_drops_the_messages_after_it() {
+    let active = Active::new(2, &links(), &[]);
+    let am = Arc::new(Mutex::new(None));
+    let closes = am.clone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    for _ in 0..5 {
+        active.post(0, 1, 1, b"", Vec::new()).unwrap();
+    }
+    active.ranks.settle();
+    let Active { ranks, am: mut both } = active;
+    *am.lock() = both.pop();
+    let handler = move |_: cableway_pml::Arrival<'_>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let closed = closes.lock().take();
+        if let Some(am) = closed {
+            am.close();
+        }
+    };
+    am.lock().as_ref().unwrap().register(1, handler).unwrap();
+    ranks.settle();
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    drop(both);
+    ranks.finalize();
 }
 
 #[test]

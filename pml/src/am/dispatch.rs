@@ -142,6 +142,9 @@ impl Dispatcher {
             }
             None => {}
         }
+        if self.closed.load(Ordering::Acquire) {
+            return false;
+        }
         let on = &self.state.communicator;
         if turn.is_empty() && self.open.load(Ordering::Acquire) && on.has_mail() {
             engine.take_mail(on, turn);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::Rank;
+use cableway_base::lock::{Lock, Locking};
 use parking_lot::Mutex;
 
 use super::exposures::Exposures;
@@ -28,9 +29,9 @@ pub(super) struct Caller {
 }
 
 /// The operations to one target.
-#[derive(Default)]
 pub(super) struct Lane {
-    state: Mutex<State>,
+    /// One thread's calls, and its progress, take this without an atomic read-modify-write.
+    state: Lock<State>,
     /// Operations may not be complete at once: a fence holds earlier ones, or the target is lost. Written under the lock
     /// of the state.
     ordered: AtomicBool,
@@ -38,6 +39,17 @@ pub(super) struct Lane {
     pub(super) exposures: Mutex<Exposures<Reach>>,
     /// The target's memory that this process has mapped.
     pub(super) gates: Gates,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Lane {
+            state: Lock::new(Locking::REAL, State::default()),
+            ordered: AtomicBool::default(),
+            exposures: Mutex::default(),
+            gates: Gates::default(),
+        }
+    }
 }
 
 impl Lane {

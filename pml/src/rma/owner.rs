@@ -12,7 +12,7 @@ use cableway_common_cuda::{Devices, Location};
 use super::key::Name;
 use super::registry::{Pin, Region, Registry, Span};
 use super::wire::{ANSWER, Answer, Ask, Change, GIVEN, SignalAsk, Update, Wish};
-use super::words::{Word, Words};
+use super::words::{self, Word, Words};
 use crate::am::{Arrival, INLINE_LIMIT, Poster};
 use crate::buffer::Buffer;
 use crate::core::{self, Done};
@@ -117,7 +117,13 @@ impl Owner {
             Ok(ask) => ask,
             Err(malformed) => return disconnect(arrival.poster().engine(), arrival.source(), &malformed),
         };
-        let reply = Reply { poster: arrival.poster().clone(), to: arrival.source(), number: ask.number };
+        let number = ask.number;
+        if let (Wish::Put(signal), Some(bytes)) = (&ask.wish, arrival.data())
+            && let Some(result) = self.put_at_once(&ask.span, bytes, signal.as_ref())
+        {
+            return answer(arrival.poster(), arrival.source(), Answer { number, result, value: 0 });
+        }
+        let reply = Reply { poster: arrival.poster().clone(), to: arrival.source(), number };
         match ask.wish {
             Wish::Put(signal) => self.put(arrival, &ask.span, signal, reply),
             Wish::Get(signal) => match self.admit(&ask.span, signal) {
@@ -131,6 +137,38 @@ impl Owner {
         }
     }
 
+    /// Copies little data from host to host, the usual case, and gives the signal. The table stays locked meanwhile, so that
+    /// nothing need be pinned. Returns `None`, and does nothing, if a device has the memory or the word.
+    fn put_at_once(&self, span: &Span, bytes: &[u8], signal: Option<&SignalAsk>) -> Option<Result<(), Refusal>> {
+        let mut registry = self.registry.lock();
+        let found = registry.find(span).and_then(|place| {
+            let word = signal.map(|signal| registry.find(&signal.word)).transpose()?;
+            Ok((place, word.map(|Region { address, len, location }| Word { address, width: len, location })))
+        });
+        let (place, word) = match found {
+            Ok(found) => found,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        if place.location.on_device() || word.is_some_and(|word| word.location.on_device()) {
+            return None;
+        }
+        if word.is_some_and(|word| !word.is_aligned()) {
+            return Some(Err(Refusal::Misaligned));
+        }
+        if bytes.len() as u64 != place.len {
+            return Some(Err(Refusal::Incomplete));
+        }
+        let into = std::ptr::with_exposed_provenance_mut::<u8>(place.address);
+        // SAFETY: the registered memory has as many bytes and may be written by peers. It stays registered while the table
+        // is locked.
+        unsafe { std::ptr::copy(bytes.as_ptr(), into, bytes.len()) };
+        if let (Some(word), Some(SignalAsk { update, value, .. })) = (word, signal) {
+            // SAFETY: as above; the word is aligned.
+            unsafe { words::change_host(word, Change { update: *update, value: *value, compare: 0 }) };
+        }
+        Some(Ok(()))
+    }
+
     fn put(self: &Arc<Self>, arrival: Arrival<'_>, span: &Span, signal: Option<SignalAsk>, reply: Reply) {
         let admitted = self.admit(span, signal);
         let complete = arrival.len() == span.len;
@@ -141,16 +179,8 @@ impl Owner {
         };
         let into = data.buffer(reply.devices());
         let landing = Landing { data, signal, reply };
-        match arrival.data() {
-            // Little data from host to host, the usual case, is there at once.
-            Some(bytes) if !landing.data.location.on_device() => {
-                // SAFETY: the registered memory is pinned, has as many bytes, and may be written by peers.
-                unsafe { std::ptr::copy(bytes.as_ptr(), into.address(), bytes.len()) };
-                landing.end(Ok(bytes.len() as u64));
-            }
-            // SAFETY: the memory is pinned until the landing is dropped, and peers may write it.
-            _ => unsafe { arrival.receive(into, move |landed| landing.end(landed)) },
-        }
+        // SAFETY: the memory is pinned until the landing is dropped, and peers may write it.
+        unsafe { arrival.receive(into, move |landed| landing.end(landed)) };
     }
 
     /// Pins what an operation moves, and the word of its signal.
@@ -294,28 +324,33 @@ impl Reply {
         self.poster.engine().devices()
     }
 
-    fn header(&self, result: Result<u64, Refusal>) -> [u8; super::wire::ANSWER_LEN] {
-        Answer { number: self.number, result: result.map(drop), value: result.unwrap_or(0) }.to_bytes()
+    fn content(&self, result: Result<u64, Refusal>) -> Answer {
+        Answer { number: self.number, result: result.map(drop), value: result.unwrap_or(0) }
     }
 
     fn answer(&self, result: Result<u64, Refusal>) {
-        // SAFETY: there is no data.
-        let posted = unsafe { self.poster.post_inline(self.to, ANSWER, &self.header(result), Buffer::EMPTY) };
-        self.note(posted.map(drop));
+        answer(&self.poster, self.to, self.content(result));
     }
 
     /// Answers with the data of a get, which stays where it is while `keeper` lives.
     fn answer_with(&self, value: u64, data: Buffer<'_>, keeper: impl Send + 'static) {
-        let header = self.header(Ok(value));
+        let header = self.content(Ok(value)).to_bytes();
         // SAFETY: the data is kept. Peers may write it meanwhile; which bytes are sent then is not promised.
         let posted = unsafe { self.poster.post_then(self.to, ANSWER, &header, data, move |_sent| drop(keeper)) };
-        self.note(posted);
+        note_lost(self.to, posted);
     }
+}
 
-    fn note(&self, posted: Result<(), Error>) {
-        if let Err(error) = posted {
-            log::debug!("an answer about registered memory is lost with rank {}: {error}", self.to);
-        }
+/// Posts an answer without data.
+fn answer(poster: &Poster, to: u32, content: Answer) {
+    // SAFETY: there is no data.
+    let posted = unsafe { poster.post_inline(to, ANSWER, &content.to_bytes(), Buffer::EMPTY) };
+    note_lost(to, posted.map(drop));
+}
+
+fn note_lost(to: u32, posted: Result<(), Error>) {
+    if let Err(error) = posted {
+        log::debug!("an answer about registered memory is lost with rank {to}: {error}");
     }
 }
 

@@ -76,15 +76,26 @@ impl Registry {
 
     /// Begins an access that a peer asks for.
     pub(super) fn pin(&mut self, span: &Span) -> Result<Pin, Refusal> {
+        let (slot, entry, Region { address, len, location }) = self.within(span)?;
+        entry.pins += 1;
+        Ok(Pin { slot, address, len, location })
+    }
+
+    /// Finds the bytes of an access that ends before the caller gives the table to anyone else.
+    pub(super) fn find(&mut self, span: &Span) -> Result<Region, Refusal> {
+        self.within(span).map(|(_, _, region)| region)
+    }
+
+    /// Finds the registration and the bytes that a peer names.
+    fn within(&mut self, span: &Span) -> Result<(u32, &mut Entry, Region), Refusal> {
         let Span { name, offset, len } = span;
         let (slot, entry) = self.admit(name)?;
         let Region { address, len: registered, location } = entry.region;
         if offset.checked_add(*len).is_none_or(|end| end > registered) {
             return Err(Refusal::OutOfRange);
         }
-        entry.pins += 1;
         // It does not wrap: the offset is within the region, whose end does not.
-        Ok(Pin { slot, address: address + *offset as usize, len: *len, location })
+        Ok((slot, entry, Region { address: address + *offset as usize, len: *len, location }))
     }
 
     /// Begins an access to all of a registration.

@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 
-/// The largest capacity, in bytes of payload, that an empty batch keeps.
+/// The largest capacities, in bytes of payload and in messages, that an empty batch keeps.
 const KEPT_CAPACITY: usize = 256 << 10;
+const KEPT_MESSAGES: usize = 4096;
 
 /// Messages in the order in which they were admitted. `U` is a message that did not come whole.
 pub(crate) struct Batch<U> {
@@ -89,6 +90,7 @@ impl<U> Batch<U> {
         (empty.at, self.at) = (0, 0);
         empty.bytes.clear();
         empty.bytes.shrink_to(KEPT_CAPACITY);
+        empty.entries.shrink_to(KEPT_MESSAGES);
         std::mem::swap(self, empty);
     }
 }
