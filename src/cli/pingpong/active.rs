@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cableway::{DeviceMemory, DeviceMemoryMut, Rank, RawBuffer, World};
 use parking_lot::Mutex;
@@ -39,6 +39,7 @@ struct Shared {
     /// `None` while a message lands.
     inbox: Mutex<Option<Inbox>>,
     failure: Mutex<Option<cableway::Error>>,
+    failed: AtomicBool,
     landed: AtomicU64,
 }
 
@@ -53,16 +54,29 @@ impl<'a> Active<'a> {
     /// Registers the handler.
     pub(crate) fn new(world: &'a World, memory: Memory) -> Result<Self, Failure> {
         let (inbox, landed) = (Mutex::new(Some(Inbox { memory, len: 0 })), AtomicU64::new(0));
-        let shared = Arc::new(Shared { inbox, failure: Mutex::new(None), landed });
+        let (failure, failed) = (Mutex::new(None), AtomicBool::new(false));
+        let shared = Arc::new(Shared { inbox, failure, failed, landed });
         let handled = shared.clone();
         world.am_handler(ID, move |message| {
+            let mut place = handled.inbox.lock();
+            if let (Some(inbox), Some(data)) = (&*place, message.data())
+                // SAFETY: this rank's loop accesses the memory between messages only.
+                && unsafe { inbox.memory.land(data) }
+            {
+                handled.landed.store(handled.landed.load(Ordering::Relaxed) + 1, Ordering::Release);
+                return;
+            }
             // Each rank waits for the other's message before it posts the next one.
-            let Some(mut inbox) = handled.inbox.lock().take() else { return };
+            let Some(mut inbox) = place.take() else { return };
+            drop(place);
             inbox.len = inbox.memory.whole().1.min(usize::try_from(message.len()).unwrap_or(usize::MAX));
             let shared = handled.clone();
             message.receive(inbox, move |inbox, result| {
                 *shared.inbox.lock() = Some(inbox);
-                *shared.failure.lock() = result.err();
+                if let Err(error) = result {
+                    *shared.failure.lock() = Some(error);
+                    shared.failed.store(true, Ordering::Relaxed);
+                }
                 shared.landed.fetch_add(1, Ordering::Release);
             });
         })?;
@@ -83,6 +97,9 @@ impl<'a> Active<'a> {
     pub(crate) fn pong(&mut self) -> Result<(), Failure> {
         self.awaited += 1;
         self.world.progress_until(|| self.shared.landed.load(Ordering::Acquire) >= self.awaited);
+        if !self.shared.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.shared.failure.lock().take().map_or(Ok(()), |error| Err(error.into()))
     }
 

@@ -106,6 +106,21 @@ impl Memory {
         }
     }
 
+    /// Copies bytes to the beginning of memory that the CPU writes. Returns false for other memory, and for more bytes than
+    /// it has.
+    ///
+    /// # Safety
+    /// Nobody else accesses the memory meanwhile.
+    pub(crate) unsafe fn land(&self, bytes: &[u8]) -> bool {
+        let (address, len) = self.whole();
+        let takes = !matches!(self.storage, Storage::Device(_)) && bytes.len() <= len;
+        if takes {
+            // SAFETY: within the allocation, and the caller's promise.
+            unsafe { address.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+        takes
+    }
+
     /// Returns the address and the length of `slot`.
     pub(crate) fn place(&self, slot: u32, size: u64) -> (*mut u8, usize) {
         (self.address(slot, size), self.shape.span(size))
