@@ -2,14 +2,13 @@
 
 use cableway_btl::SharedBytes;
 
-use super::communicator::Communicator;
+use super::communicator::{Communicator, Matching};
 use super::deliver::{self, Arrived};
 use super::engine::Engine;
-use super::inbox;
 use super::matching::{Arrival, Released};
 use super::registry::Age;
 use super::request::Receive;
-use crate::core::{self, Done};
+use crate::core::{self, Done, flow};
 use crate::error::{Abort, Error};
 use crate::protocol::{self, Content, Fin, Slot, UnexpectedMessage};
 use crate::status::NOTICE;
@@ -88,11 +87,33 @@ pub(super) fn admit_simple(
         }
         let mut matching = communicator.matching.lock();
         if matching.matcher.has_inbox(envelope.tag) {
-            return inbox::keep(engine, slot, &mut matching, (source, envelope), payload).map(Simple::Kept);
+            return keep_in_inbox(engine, slot, &mut matching, (source, envelope), payload).map(Simple::Kept);
         }
         let receive = matching.matcher.take_next(source, envelope.tag, envelope.seq)?;
         Some(Simple::Awaited((receive, source)))
     })
+}
+
+/// Keeps an eager message of a communicator whose inbox has its tag. Returns `None` if it is not the turn of the message
+/// or others are parked behind it. Then it has no effect.
+#[inline]
+fn keep_in_inbox(
+    engine: &Engine,
+    slot: &Slot,
+    matching: &mut Matching,
+    (source, envelope): (u32, &Envelope),
+    payload: SharedBytes<'_>,
+) -> Option<Result<(), Malformed>> {
+    let matcher = &mut matching.matcher;
+    if !matcher.is_next_alone(source, envelope.seq) {
+        return None;
+    }
+    let noted = note_stored(engine, slot, flow::cost(true, payload.len()));
+    if noted.is_ok() {
+        matcher.store_whole(source, |bytes| payload.append_to(bytes));
+        engine.attention().raise();
+    }
+    Some(noted)
 }
 
 /// Matches a message and delivers it, or keeps it.

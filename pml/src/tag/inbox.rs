@@ -4,40 +4,18 @@ use std::sync::Arc;
 
 use cableway_btl::SharedBytes;
 
-use super::arrive::{note_stored, note_taken, refuse};
-use super::communicator::{Communicator, Matching};
+use super::arrive::{note_taken, refuse};
+use super::communicator::Communicator;
 use super::engine::Engine;
 use super::matching::{Batch, Taken};
 use super::probe::Message;
 use crate::core::{Done, flow};
 use crate::error::Abort;
-use crate::protocol::{self, Content, Slot, UnexpectedMessage};
-use crate::wire::{Envelope, Malformed};
+use crate::protocol::{self, Content, UnexpectedMessage};
+use crate::wire::Envelope;
 
 /// Messages that a service has taken.
 pub(crate) type Mail = Batch<UnexpectedMessage>;
-
-/// Keeps an eager message of a communicator whose inbox has its tag. Returns `None` if it is not the turn of the message
-/// or others are parked behind it. Then it has no effect.
-#[inline]
-pub(super) fn keep(
-    engine: &Engine,
-    slot: &Slot,
-    matching: &mut Matching,
-    (source, envelope): (u32, &Envelope),
-    payload: SharedBytes<'_>,
-) -> Option<Result<(), Malformed>> {
-    let matcher = &mut matching.matcher;
-    if !matcher.is_next_alone(source, envelope.seq) {
-        return None;
-    }
-    let noted = note_stored(engine, slot, flow::cost(true, payload.len()));
-    if noted.is_ok() {
-        matcher.store_whole(source, |bytes| payload.append_to(bytes));
-        engine.attention().raise();
-    }
-    Some(noted)
-}
 
 impl Engine {
     /// Has messages with `tag` wait for a service, which takes them by [`take_mail`](Self::take_mail). No receive may fit
