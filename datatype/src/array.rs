@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::assembly::{Assembly, Repetition};
+use crate::assembly::Assembly;
 use crate::datatype::Datatype;
 use crate::error::Error;
+use crate::regular::Repetition;
 
 /// The dimension of an array that varies fastest in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

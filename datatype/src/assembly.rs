@@ -7,13 +7,7 @@ use crate::datatype::Datatype;
 use crate::error::Error;
 use crate::node::{Node, Placed};
 use crate::normal::compress;
-
-/// A regular repetition: the number, and the bytes from one to the next.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Repetition {
-    pub(crate) count: u64,
-    pub(crate) stride: i128,
-}
+use crate::regular::Repetition;
 
 /// A type under construction.
 pub(crate) struct Assembly {

@@ -5,11 +5,11 @@
 
 use std::borrow::Cow;
 
-use crate::assembly::{Assembly, Repetition};
+use crate::assembly::Assembly;
 use crate::datatype::Datatype;
 use crate::error::Error;
 use crate::node::Node;
-use crate::regular::repetitions;
+use crate::regular::{Repetition, nest_of};
 
 impl Datatype {
     /// `count` elements one after the other (`MPI_Type_contiguous`).
@@ -162,7 +162,7 @@ fn regular(
         return None;
     }
     let len = i128::from(length) * i128::from(old.size());
-    Some((length, repetitions(displacements, unit, len)?))
+    Some((length, nest_of(displacements, unit, len)?))
 }
 
 fn natural(constructor: &'static str, argument: &'static str, value: i64) -> Result<u64, Error> {

@@ -201,3 +201,70 @@ fn flush(blocks: &mut Vec<Placed>, gathered: &mut Vec<Placed>) {
         _ => gathered.push(Node::sequence(std::mem::take(blocks))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::regular::nest_of;
+
+    /// The displacements of a nest, the innermost repetition first.
+    fn places(nest: &[(usize, i64)]) -> Vec<i64> {
+        nest.iter().fold(vec![0], |inner, &(count, stride)| {
+            (0..count as i64).flat_map(|index| inner.iter().map(move |place| place + index * stride)).collect()
+        })
+    }
+
+    fn block_by_block(displacements: &[i64], len: u64) -> Option<Placed> {
+        compress(displacements.iter().map(|&offset| Placed { offset, node: Node::Block(len) }).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
+
+        #[test]
+        fn a_nest_is_its_own_normal_form(
+            nest in prop::collection::vec((2..5_usize, -12..13_i64), 0..4),
+            len in 1..5_u64,
+        ) {
+            let placed = block_by_block(&places(&nest), len).expect("there are blocks");
+            let node = nest.iter().fold(Node::Block(len), |inner, &(count, stride)| Node::repeat(count as u64, stride, inner));
+            if is_regular(&node) {
+                prop_assert_eq!(placed.node, node);
+            }
+        }
+
+        #[test]
+        fn nests_are_found_and_nothing_else(
+            nest in prop::collection::vec((2..5_usize, -12..13_i64), 0..4),
+            len in 1..5_u64,
+            moved in prop::option::of((any::<prop::sample::Index>(), 1..3_i64)),
+        ) {
+            let mut displacements = places(&nest);
+            if let Some((index, by)) = moved {
+                let index = index.index(displacements.len());
+                displacements[index] += by;
+            }
+            let placed = block_by_block(&displacements, len).expect("there are blocks");
+            if let Some(found) = nest_of(&displacements, 1, len.into()) {
+                let node = found.iter().fold(Node::Block(len), |inner, repetition| {
+                    Node::repeat(repetition.count, repetition.stride as i64, inner)
+                });
+                prop_assert_eq!(placed, Placed { offset: displacements[0], node });
+            }
+        }
+    }
+
+    #[test]
+    fn matrices_and_cubes_are_nests() {
+        let found = |displacements: &[i64]| {
+            nest_of(displacements, 4, 8).map(|nest| nest.iter().map(|r| (r.count, r.stride)).collect::<Vec<_>>())
+        };
+        assert_eq!(found(&places(&[(6, 30)])), Some(vec![(6, 120)]));
+        assert_eq!(found(&places(&[(6, 30), (3, 1000)])), Some(vec![(6, 120), (3, 4000)]));
+        assert_eq!(found(&[0, 30, 61]), None);
+        // Blocks that continue each other are one.
+        assert_eq!(found(&[0, 2, 4]), None);
+    }
+}

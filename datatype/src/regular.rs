@@ -1,8 +1,14 @@
 //! Patterns that are nothing but a block repeated at constant distances: found without a look at every block, or in lists
 //! of blocks. They need no other normal form.
 
-use crate::assembly::Repetition;
 use crate::node::Node;
+
+/// A regular repetition: the number, and the bytes from one to the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repetition {
+    pub(crate) count: u64,
+    pub(crate) stride: i128,
+}
 
 /// Checks whether a node is a nest of repetitions of one block, and is its own normal form: no block continues the block
 /// before it in packing order.
@@ -32,7 +38,7 @@ pub(crate) fn is_regular(node: &Node) -> bool {
 
 /// Returns the repetitions, the innermost first, of blocks of `len` bytes at such displacements in `unit` bytes. Returns
 /// `None` if the blocks are no such nest, or one continues another.
-pub(crate) fn repetitions(displacements: &[i64], unit: i128, len: i128) -> Option<Vec<Repetition>> {
+pub(crate) fn nest_of(displacements: &[i64], unit: i128, len: i128) -> Option<Vec<Repetition>> {
     /// Deeper nests are as good as a list.
     const DEEPEST: usize = 8;
     let at = |index: usize| i128::from(displacements[index]);
@@ -72,72 +78,4 @@ pub(crate) fn repetitions(displacements: &[i64], unit: i128, len: i128) -> Optio
         body = next;
     }
     Some(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::node::Placed;
-    use crate::normal::compress;
-
-    /// The displacements of a nest, the innermost repetition first.
-    fn places(nest: &[(usize, i64)]) -> Vec<i64> {
-        nest.iter().fold(vec![0], |inner, &(count, stride)| {
-            (0..count as i64).flat_map(|index| inner.iter().map(move |place| place + index * stride)).collect()
-        })
-    }
-
-    fn block_by_block(displacements: &[i64], len: u64) -> Option<Placed> {
-        compress(displacements.iter().map(|&offset| Placed { offset, node: Node::Block(len) }).collect())
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
-
-        #[test]
-        fn a_nest_is_its_own_normal_form(
-            nest in prop::collection::vec((2..5_usize, -12..13_i64), 0..4),
-            len in 1..5_u64,
-        ) {
-            let placed = block_by_block(&places(&nest), len).expect("there are blocks");
-            let node = nest.iter().fold(Node::Block(len), |inner, &(count, stride)| Node::repeat(count as u64, stride, inner));
-            if is_regular(&node) {
-                prop_assert_eq!(placed.node, node);
-            }
-        }
-
-        #[test]
-        fn nests_are_found_and_nothing_else(
-            nest in prop::collection::vec((2..5_usize, -12..13_i64), 0..4),
-            len in 1..5_u64,
-            moved in prop::option::of((any::<prop::sample::Index>(), 1..3_i64)),
-        ) {
-            let mut displacements = places(&nest);
-            if let Some((index, by)) = moved {
-                let index = index.index(displacements.len());
-                displacements[index] += by;
-            }
-            let placed = block_by_block(&displacements, len).expect("there are blocks");
-            if let Some(found) = repetitions(&displacements, 1, len.into()) {
-                let node = found.iter().fold(Node::Block(len), |inner, repetition| {
-                    Node::repeat(repetition.count, repetition.stride as i64, inner)
-                });
-                prop_assert_eq!(placed, Placed { offset: displacements[0], node });
-            }
-        }
-    }
-
-    #[test]
-    fn matrices_and_cubes_are_nests() {
-        let found = |displacements: &[i64]| {
-            repetitions(displacements, 4, 8).map(|nest| nest.iter().map(|r| (r.count, r.stride)).collect::<Vec<_>>())
-        };
-        assert_eq!(found(&places(&[(6, 30)])), Some(vec![(6, 120)]));
-        assert_eq!(found(&places(&[(6, 30), (3, 1000)])), Some(vec![(6, 120), (3, 4000)]));
-        assert_eq!(found(&[0, 30, 61]), None);
-        // Blocks that continue each other are one.
-        assert_eq!(found(&[0, 2, 4]), None);
-    }
 }
