@@ -1,7 +1,7 @@
 //! Copies within this process, with host or device memory on either side.
 
 use cableway_btl::{Error, Region, Token, Transfer};
-use cableway_common_cuda::{BlockCopy, Completion, DeviceError, Devices, Direction, Order, Packing, Within};
+use cableway_common_cuda::{Completion, CopyShape, DeviceError, Devices, Direction, Order, Within};
 
 use crate::NAME;
 
@@ -25,16 +25,6 @@ pub(crate) struct Pair {
     pub(crate) to: Region,
     pub(crate) from: Region,
     pub(crate) how: CopyShape,
-}
-
-/// Which bytes of both regions are copied.
-pub(crate) enum CopyShape {
-    /// All. The regions have equal lengths.
-    Run,
-    /// Blocks at regular distances, by a kernel that reaches both regions.
-    Blocks(Box<BlockCopy>),
-    /// Irregular blocks of the destination from a run, by a kernel that reaches both regions.
-    Packed(Box<Packing>),
 }
 
 impl Copies {
@@ -117,13 +107,7 @@ impl Pair {
             batch.reachable(Within::OneDevice);
         }
         // SAFETY: the caller's promise.
-        unsafe {
-            match &self.how {
-                CopyShape::Run => batch.copy(self.to.address, self.from.address, self.to.len),
-                CopyShape::Blocks(blocks) => batch.copy_blocks(**blocks),
-                CopyShape::Packed(packing) => batch.copy_packed((**packing).clone()),
-            }
-        }
+        unsafe { batch.copy_shape(self.to.address, self.from.address, self.to.len, &self.how) };
         batch.finish()
     }
 }

@@ -1,9 +1,9 @@
 //! Describes a `get` or a `put` as a copy between two regions of this process.
 
 use cableway_btl::{Access, Local, Packed, Region, Remote};
-use cableway_common_cuda::{BlockCopy, Devices, MemoryClass, Packing, Strided};
+use cableway_common_cuda::{BlockCopy, CopyShape, Devices, MemoryClass, Packing, Strided};
 
-use crate::copy::{CopyShape, Pair};
+use crate::copy::Pair;
 
 /// Describes the copy between local memory and registered memory.
 ///

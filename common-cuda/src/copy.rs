@@ -3,7 +3,7 @@
 use crate::location::Location;
 use crate::strided::{Strided, rows};
 
-/// The direction of a copy. Each direction has its own stream, so that both overlap.
+/// The direction of a copy. Each direction has its own stream, so that they overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From device to host memory.

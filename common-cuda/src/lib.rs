@@ -68,7 +68,7 @@ mod settings;
 mod strided;
 mod word_operation;
 
-pub use copies::{Completion, CopyBatch, ReductionRun};
+pub use copies::{Completion, CopyBatch, CopyShape, ReductionRun};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
 pub use devices::{

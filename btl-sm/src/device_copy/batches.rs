@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 use cableway_base::Rank;
 use cableway_btl::Token;
 use cableway_common_cuda::{
-    BlockCopy, Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Packing,
-    Within,
+    Completion, CopyShape, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Within,
 };
 
 /// The number of batches that keep the device of a context busy.
@@ -42,15 +41,6 @@ impl Copy {
     fn is_packed(&self) -> bool {
         matches!(self.how, CopyShape::Packed(_))
     }
-}
-
-/// The ranges of both sides that are copied.
-pub(super) enum CopyShape {
-    /// One run.
-    Run,
-    Blocks(Box<BlockCopy>),
-    /// Blocks on the local side, one run on the other.
-    Packed(Box<Packing>),
 }
 
 /// The operation that a copy belongs to.
@@ -180,13 +170,7 @@ impl Batches {
                 let (to, from, len) = (copy.to, copy.from, copy.len);
                 // SAFETY: both ranges are good until the copy is reported, by the promise of whoever started it and by
                 // the mapping that is kept; a kernel reaches them.
-                unsafe {
-                    match &copy.how {
-                        CopyShape::Run => copies.copy(to, from, len),
-                        CopyShape::Blocks(blocks) => copies.copy_blocks(**blocks),
-                        CopyShape::Packed(packing) => copies.copy_packed((**packing).clone()),
-                    }
-                }
+                unsafe { copies.copy_shape(to, from, len, &copy.how) };
             }
             copies.finish()
         })();

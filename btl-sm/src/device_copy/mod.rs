@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, DeviceMapping, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
 use cableway_common_cuda::{
-    Answer, BlockCopy, DescriptorRequest, DeviceError, Devices, Exports, Imports, Location, Mapped, Packing, Reach,
-    Spread, Strided,
+    Answer, BlockCopy, CopyShape, DescriptorRequest, DeviceError, Devices, Exports, Imports, Location, Mapped, Packing,
+    Reach, Spread, Strided,
 };
 use parking_lot::Mutex;
 
-use self::batches::{Batches, Copy, CopyShape, PendingCopy};
+use self::batches::{Batches, Copy, PendingCopy};
 use crate::NAME;
 use handle::Handle;
 pub(crate) use recent::Recent;

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::copy::{Direction, RowCopy};
 use crate::driver::{Event, Failure, FailureKind, Priority, Stream};
 
-/// One stream for each direction, so that copies of both overlap.
+/// One stream for each direction, so that their copies overlap.
 pub(crate) struct CopyStreams {
     context: Arc<Context>,
     streams: [CopyStream; Direction::ALL.len()],
