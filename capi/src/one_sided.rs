@@ -23,6 +23,27 @@ unsafe fn bytes_at<'a>(address: *const c_void, bytes: usize) -> Result<RawBuffer
     unsafe { Memory { address, count: bytes, datatype: std::ptr::null() }.buffer() }
 }
 
+/// The word that a signal changes, and how.
+struct SignalWord {
+    key: cableway::RemoteKey,
+    offset: u64,
+    update: SignalUpdate,
+}
+
+impl SignalWord {
+    /// # Safety
+    /// The same as that of [`RemoteKey::read`].
+    unsafe fn read(key: *const RemoteKey, offset: u64, update: c_int, value: u64) -> Result<SignalWord, Failure> {
+        // SAFETY: the caller's promise.
+        let key = unsafe { RemoteKey::read(key, "the key of the signal")? };
+        Ok(SignalWord { key, offset, update: self::update(update, value)? })
+    }
+
+    fn signal(&self) -> Signal<'_> {
+        Signal { at: self.key.at(self.offset), update: self.update }
+    }
+}
+
 fn update(number: c_int, value: u64) -> Result<SignalUpdate, Failure> {
     match number {
         1 => Ok(SignalUpdate::Set(value)),
@@ -74,9 +95,9 @@ unsafe extern "C" fn cableway_put_signal(
 ) -> c_int {
     // SAFETY: the C program's promises.
     guard(|| unsafe {
-        let (key, word) = (RemoteKey::read(key, "the key")?, RemoteKey::read(signal_key, "the key of the signal")?);
-        let signal = Signal { at: word.at(signal_offset), update: self::update(update, value)? };
-        Ok(named(communicator)?.put_signal(&bytes_at(buffer, bytes)?, key.at(offset), signal)?)
+        let key = RemoteKey::read(key, "the key")?;
+        let word = SignalWord::read(signal_key, signal_offset, update, value)?;
+        Ok(named(communicator)?.put_signal(&bytes_at(buffer, bytes)?, key.at(offset), word.signal())?)
     })
 }
 
@@ -111,9 +132,9 @@ unsafe extern "C" fn cableway_get_signal(
 ) -> c_int {
     // SAFETY: the C program's promises.
     guard(|| unsafe {
-        let (key, word) = (RemoteKey::read(key, "the key")?, RemoteKey::read(signal_key, "the key of the signal")?);
-        let signal = Signal { at: word.at(signal_offset), update: self::update(update, value)? };
-        Ok(named(communicator)?.get_signal(&mut bytes_at(buffer, bytes)?, key.at(offset), signal)?)
+        let key = RemoteKey::read(key, "the key")?;
+        let word = SignalWord::read(signal_key, signal_offset, update, value)?;
+        Ok(named(communicator)?.get_signal(&mut bytes_at(buffer, bytes)?, key.at(offset), word.signal())?)
     })
 }
 
@@ -154,9 +175,9 @@ unsafe extern "C" fn cableway_iput_signal(
     // SAFETY: the C program's promises.
     guard(|| unsafe {
         let place = Out::new(request, "the place for the request")?;
-        let (key, word) = (RemoteKey::read(key, "the key")?, RemoteKey::read(signal_key, "the key of the signal")?);
-        let signal = Signal { at: word.at(signal_offset), update: self::update(update, value)? };
-        let started = named(communicator)?.put_raw(&bytes_at(buffer, bytes)?, key.at(offset), Some(signal))?;
+        let key = RemoteKey::read(key, "the key")?;
+        let word = SignalWord::read(signal_key, signal_offset, update, value)?;
+        let started = named(communicator)?.put_raw(&bytes_at(buffer, bytes)?, key.at(offset), Some(word.signal()))?;
         place.set(Request::own(started));
         Ok(())
     })
@@ -199,9 +220,10 @@ unsafe extern "C" fn cableway_iget_signal(
     // SAFETY: the C program's promises.
     guard(|| unsafe {
         let place = Out::new(request, "the place for the request")?;
-        let (key, word) = (RemoteKey::read(key, "the key")?, RemoteKey::read(signal_key, "the key of the signal")?);
-        let signal = Signal { at: word.at(signal_offset), update: self::update(update, value)? };
-        let started = named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), Some(signal))?;
+        let key = RemoteKey::read(key, "the key")?;
+        let word = SignalWord::read(signal_key, signal_offset, update, value)?;
+        let started =
+            named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), Some(word.signal()))?;
         place.set(Request::own(started));
         Ok(())
     })
