@@ -34,7 +34,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
         let request = InFlight::new(self.communicator.engine());
         // SAFETY: the buffer is borrowed for as long as the scope; the request is new and ends before the scope does.
-        let posted = unsafe { poster.post(process, id, header, buffer, &raw const *request) };
+        let posted = unsafe { poster.post_apart(process, id, header, buffer, &raw const *request) };
         match posted.map_err(|error| operation.failed(error))? {
             Outcome::Complete => Ok(Request::complete(self, to, 0, &buffer)),
             Outcome::Started => Ok(self.pending(request, operation)),

@@ -93,6 +93,26 @@ impl Poster {
         if unsafe { self.post_inline(to, id, header, data)? } {
             return Ok(Outcome::Complete);
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.post_apart(to, id, header, data, request) }
+    }
+
+    /// Posts data that [`post_inline`](Self::post_inline) has not posted, which has checked the other arguments. The data
+    /// stays where it is until the request completes.
+    ///
+    /// # Safety
+    /// As [`Engine::isend`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub unsafe fn post_apart(
+        &self,
+        to: u32,
+        id: u32,
+        header: &[u8],
+        data: Buffer<'_>,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
         let tag = self.announce(to, id, header, data)?;
         // SAFETY: the caller's promise.
         unsafe { self.engine.isend(&self.state.communicator, to as i32, tag, data, &SendMode::Standard, request) }
