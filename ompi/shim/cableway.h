@@ -92,7 +92,7 @@ void cableway_communicator_remove(void *communicator);
 /* Ends all operations on the communicator. It must still be removed. */
 void cableway_communicator_revoke(void *communicator);
 
-void *cableway_layout_create(const int64_t *offsets, const uint64_t *lengths, size_t blocks, int64_t lower_bound,
+void *cableway_layout_create(const int64_t *offsets, const int64_t *lengths, size_t blocks, int64_t lower_bound,
                              int64_t extent);
 void cableway_layout_free(void *layout);
 /* Packs a host or device buffer into host memory. */

@@ -46,16 +46,14 @@ pub(crate) unsafe fn pack(
 }
 
 /// Creates a layout from blocks of bytes in packing order. Returns null if they form no valid datatype.
-pub(crate) fn create_layout(blocks: &[(i64, u64)], lower_bound: i64, extent: i64) -> *mut c_void {
-    let offsets: Vec<i64> = blocks.iter().map(|&(offset, _)| offset).collect();
-    let lengths: Vec<i64> = blocks.iter().map(|&(_, length)| length as i64).collect();
-    let layout = Datatype::hindexed(&lengths, &offsets, &Predefined::Byte.datatype())
+pub(crate) fn create_layout(offsets: &[i64], lengths: &[i64], lower_bound: i64, extent: i64) -> *mut c_void {
+    let layout = Datatype::hindexed(lengths, offsets, &Predefined::Byte.datatype())
         .and_then(|datatype| Datatype::resized(&datatype, lower_bound, extent))
         .map(|datatype| datatype.commit());
     match layout {
         Ok(layout) => Box::into_raw(Box::new(layout)).cast(),
         Err(error) => {
-            log::warn!("cannot use a derived datatype of {} blocks: {error}", blocks.len());
+            log::warn!("cannot use a derived datatype of {} blocks: {error}", offsets.len());
             std::ptr::null_mut()
         }
     }

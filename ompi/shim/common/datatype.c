@@ -31,17 +31,16 @@ static int delete_attribute(ompi_datatype_t *datatype, int key, void *value, voi
 }
 
 struct blocks {
-    int64_t *offsets;
-    uint64_t *lengths;
+    int64_t *offsets, *lengths;
     size_t count, room;
 };
 
-static bool append(struct blocks *blocks, int64_t offset, uint64_t length)
+static bool append(struct blocks *blocks, int64_t offset, int64_t length)
 {
     if (blocks->count == blocks->room) {
         size_t room = blocks->room ? 2 * blocks->room : IOVECS;
         int64_t *offsets = realloc(blocks->offsets, room * sizeof *offsets);
-        uint64_t *lengths;
+        int64_t *lengths;
         if (NULL == offsets) {
             return false;
         }
@@ -76,7 +75,7 @@ static bool collect(const ompi_datatype_t *datatype, struct blocks *blocks)
         size_t length = 0;
         done = opal_convertor_raw(&convertor, iovecs, &count, &length);
         for (uint32_t i = 0; fits && i < count; i++) {
-            fits = append(blocks, (char *) iovecs[i].iov_base - origin, iovecs[i].iov_len);
+            fits = append(blocks, (char *) iovecs[i].iov_base - origin, (int64_t) iovecs[i].iov_len);
         }
     }
     OBJ_DESTRUCT(&convertor);

@@ -12,17 +12,20 @@ use crate::state;
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_layout_create(
     offsets: *const i64,
-    lengths: *const u64,
+    lengths: *const i64,
     blocks: usize,
     lower_bound: i64,
     extent: i64,
 ) -> *mut c_void {
     guarded(std::ptr::null_mut(), || {
-        let pairs: Vec<(i64, u64)> = (0..blocks)
-            // SAFETY: the caller's promise.
-            .map(|index| unsafe { (*offsets.add(index), *lengths.add(index)) })
-            .collect();
-        create_layout(&pairs, lower_bound, extent)
+        // A type without data has no arrays.
+        if blocks == 0 {
+            return create_layout(&[], &[], lower_bound, extent);
+        }
+        // SAFETY: the caller's promise.
+        let (offsets, lengths) =
+            unsafe { (std::slice::from_raw_parts(offsets, blocks), std::slice::from_raw_parts(lengths, blocks)) };
+        create_layout(offsets, lengths, lower_bound, extent)
     })
 }
 
