@@ -4,12 +4,7 @@
 host_way() {
     local settings=() way=$1
     shift
-    case $way in
-    chosen) ;;
-    get) settings=(--set pml_host_trials=0 --set pml_offer_patience=0) ;;
-    streamed) settings=(--set pml_host_trials=0 --set btl_sm_single_copy=none) ;;
-    cached) settings=(--set pml_host_trials=0 --set btl_sm_single_copy=none --set btl_sm_streaming_limit=1G) ;;
-    esac
+    [ $way = chosen ] || settings=(--set pml_host_way=$way)
     CABLEWAY_TEST_INTERNAL=1 timeout -k 5 60 "$CABLEWAY" pingpong --btl sm --src host --dst host \
         --sizes 24K,64K,256K,1M,4M,16M --seconds 0.1 "$@" "${settings[@]}"
 }
@@ -19,7 +14,7 @@ host_ways() {
     local round test way
     for ((round = 0; round < ${HOST_WAY_ROUNDS:-5}; round++)); do
         for test in latency bandwidth; do
-            for way in chosen get streamed cached; do
+            for way in chosen get halves streamed cached; do
                 host_way $way --test $test | sed -nE "s/^([0-9]+) +([0-9.]+)\$/$test \1 $way \2/p"
             done
         done

@@ -12,13 +12,14 @@
 //! | the same, synchronous, host | announced with its data; the receiver confirms |
 //! | larger, one run, the link can GET | announced with a remote key; the receiver fetches |
 //! | the same, host, the link can OFFER | the same, but the sender may copy into fragments the ranges that it claims |
+//! | the same, if earlier messages of the size were fastest so | the same; the receiver fetches one half, the sender stores the other |
 //! | larger, one run, the link can only PUT | announced; the receiver exposes its buffer, the sender stores |
 //! | larger, blocks on a device, a kernel packs them | announced; a receiver with one run exposes its buffer, the sender's kernel stores |
 //! | blocks on both sides that only kernels find | announced; the sender stores pieces in scratch memory of the receiver, which unpacks them |
 //! | anything else | announced; fragments are sent through internal buffers |
 
 use super::probe::{Announcement, Data, Message, Probe, Quote, Start};
-use super::{eager, fragments, get, offered, pieces, put, rendezvous};
+use super::{eager, fragments, get, halves, offered, pieces, put, rendezvous};
 
 /// The protocols' answers about one message.
 pub(crate) struct Probes<How, const N: usize> {
@@ -42,13 +43,14 @@ pub(crate) fn probe_start(message: &Message) -> Probes<Start, 3> {
 
 /// Asks the protocols at the receiver of an announcement.
 #[inline]
-pub(crate) fn probe_data(incoming: &Announcement) -> Probes<Data, 4> {
+pub(crate) fn probe_data(incoming: &Announcement) -> Probes<Data, 5> {
     let get = get::probe_receive(incoming);
     Probes {
         probes: [
             // The receiver fetches the ranges that the sender does not claim.
             ("offered", get.and_then(|_| offered::probe_receive(incoming))),
             ("get", get),
+            ("halves", get.and_then(|_| halves::probe_receive(incoming))),
             ("put", put::probe_receive(incoming)),
             ("pieces", pieces::probe_receive(incoming)),
         ],

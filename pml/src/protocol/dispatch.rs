@@ -13,7 +13,9 @@ use super::put::{Put, PutFin};
 use super::rendezvous::{AbortHeader, Fin};
 use super::scratch::Scratches;
 use super::transfer::{Channel, Slot, State};
-use super::{direct, eager, eager_fragments, fragments, get, node, offered, pieces, put, rendezvous, settle, start};
+use super::{
+    direct, eager, eager_fragments, fragments, get, halves, node, offered, pieces, put, rendezvous, settle, start,
+};
 use crate::core::{Config, Copies, Core, CreditHeader, Done, Peers, Resume, failover};
 use crate::error::Error;
 use crate::wire::{Header, Malformed, NodeCard, Reader, Several, kind, parse_batch};
@@ -74,7 +76,13 @@ impl Protocols {
                     _ => fragments::asked(cx, channel, &ack),
                 }
             }
-            kind::PUT => put::asked(cx, channel, &Put::parse(reader)?),
+            kind::PUT => {
+                let put = Put::parse(reader)?;
+                match put.offer {
+                    Some(offer) if !offered::claim(channel, put.sender, offer) => Ok(()),
+                    _ => put::asked(cx, channel, &put),
+                }
+            }
             kind::FRAGMENT => {
                 let header = FragmentHeader::parse(reader)?;
                 if header.unasked {
@@ -92,7 +100,13 @@ impl Protocols {
                 Ok(())
             }
             kind::FIN => rendezvous::fin(cx, channel, Fin::parse(reader)?),
-            kind::PUT_FIN => put::fin(cx, channel, PutFin::parse(reader)?),
+            kind::PUT_FIN => {
+                let fin = PutFin::parse(reader)?;
+                match halves::are_stored(channel, fin.receiver) {
+                    true => halves::fin(cx, channel, fin),
+                    false => put::fin(cx, channel, fin),
+                }
+            }
             kind::CREDIT => channel.links.credit.consumed(CreditHeader::parse(reader)?.consumed),
             kind::RESUME => failover::resumed(cx.core, cx.peer, channel, Resume::parse(reader)?),
             kind::ABORT => rendezvous::aborted(cx, channel, AbortHeader::parse(reader)?),

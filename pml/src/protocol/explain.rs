@@ -11,6 +11,7 @@ use cableway_common_cuda::{Location, MemoryClass};
 use super::choice::{Probes, probe_data, probe_start};
 use super::context::{Links, Shared};
 use super::host_costs::{self, Measured};
+use super::offered::HALVES;
 use super::probe::{Announcement, Cost, Costs, Data, Message, Passes, Probe, Quote, Shape, Start};
 use super::put;
 use crate::core::{Abilities, Core};
@@ -122,7 +123,7 @@ struct Able<'l> {
 }
 
 fn costs(of: impl Fn(Operation) -> btl::Cost) -> Costs {
-    Costs { send: of(Operation::Send), get: of(Operation::Get), put: of(Operation::Put) }
+    Costs { send: of(Operation::Send), get: of(Operation::Get), put: of(Operation::Put), ..Costs::NOT_ASKED }
 }
 
 /// Returns the rows for a link with `capabilities` at both ends.
@@ -165,7 +166,7 @@ pub(crate) fn explain_links(
         push_limit: core.parameters.device_push_limit as u64,
         scratch: shared.scratch.slot() != 0,
         costs: costs(|operation| main.endpoint.cost(operation, &location)),
-        host: links.distance().filter(|_| !on_device).and_then(|distance| shared.kept.rows(distance)),
+        host: links.distance().filter(|_| !on_device).and_then(|distance| host_costs::kept_at(distance, &shared.kept)),
     };
     able.rows(from, to, sizes)
 }
@@ -239,7 +240,10 @@ impl Able<'_> {
             len,
             exposed: start == Start::Expose,
             in_blocks: !out.from.one_run,
-            addressable: (start != Start::Expose || out.from.on_device) && put::is_addressable(&out),
+            addressable: match (start, out.from.on_device) {
+                (Start::Expose, false) => any.contains(HALVES),
+                _ => put::is_addressable(&out),
+            },
             packs: start == Start::Announce && put::can_pack(&out),
             scratch: self.scratch,
             to: to_shape,
@@ -249,9 +253,10 @@ impl Able<'_> {
             too_large: len > self.links.device_max_rdma_size as u64,
             timed: measured.is_some(),
             mixed,
-            costs: measured.as_ref().map_or(self.costs, |&Measured { costs: [send, get], .. }| Costs {
+            costs: measured.as_ref().map_or(self.costs, |&Measured { costs: [send, get, halves], .. }| Costs {
                 send,
                 get,
+                halves,
                 ..self.costs
             }),
         };
@@ -260,6 +265,7 @@ impl Able<'_> {
         others.extend(self::others("receiver", &answers, answer.how));
         let protocol = match answer.how {
             Data::Get => "rendezvous, get",
+            Data::Halves => "rendezvous, get and put",
             Data::Offered if incoming.timed => "rendezvous, fragments",
             Data::Offered => "rendezvous, fragments or get",
             Data::Put => "rendezvous, put",

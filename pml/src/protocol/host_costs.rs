@@ -1,8 +1,8 @@
 //! Measured costs of moving host data from a peer on the same node.
 //!
-//! Host data can move by a GET of the receiver (the kernel's single copy), or by fragments that the sender stores either
-//! past the caches or through them, at the receiver's request or without one
-//! ([`eager_fragments`](super::eager_fragments)). Which is fastest depends on the processor, on the distance between the
+//! Host data can move by a GET of the receiver (the kernel's single copy), by a GET of one half and a PUT of the other
+//! ([`halves`](super::halves)), or by fragments that the sender stores either past the caches or through them, at the
+//! receiver's request or without one ([`eager_fragments`](super::eager_fragments)). Which is fastest depends on the processor, on the distance between the
 //! two cores, and on the size. No constant holds on two machines. So the receiver times its messages: it tries each way
 //! a few times for each size, takes the fastest, and tries the others again now and then, because the machine's load
 //! changes.
@@ -10,6 +10,10 @@
 //! A time belongs to a *burst*: the messages from one that begins while no other is under way until none is. All
 //! messages of a burst take one way, and the time of the burst is divided by its bytes. So a ping-pong is timed message
 //! by message, and a window as a whole, in which copies of the two processes overlap.
+//!
+//! Another way may be the fastest in a window, so each size has two sets of costs ([`Pattern`]). Messages of a size that
+//! follow each other nearly without a pause make a *train*. A train of one message is expected after such a train, and a
+//! longer one after a longer one.
 //!
 //! Only the sender can take the way without a request, and the receiver permits it for some messages of a size by its
 //! request for one. So messages that ask again, for a new permit or for a trial, come through the caches.
@@ -25,14 +29,12 @@ use std::time::{Duration, Instant};
 
 use cableway_btl::{self as btl, Distance};
 
-#[cfg(test)]
-use class::REQUESTED;
-use class::{Class, Cost, WAYS, usable};
-pub(crate) use class::{Expected, Way};
+use class::{Carried, Class, Cost, WAYS, usable};
+pub(crate) use class::{Expected, Reach, Way};
 pub(crate) use kept::Kept;
 use kept::Row;
-pub(crate) use kept::Rows;
 pub use kept::{HostTimes, host_times};
+pub(crate) use kept::{Pattern, Rows};
 
 /// The smallest size class is that of messages of up to twice this length.
 const SMALLEST: u64 = 16 << 10;
@@ -43,21 +45,50 @@ const CLASSES: usize = 12;
 pub(crate) const UNASKED_CLASSES: usize = 4;
 /// A burst that does not end is timed after so many messages.
 const LONGEST: u32 = 256;
-/// A burst of so many messages counts as two trials: its first messages, which are slower, hardly matter.
-const MANY: u32 = 16;
 /// A way is not tried for a size if it took this many times as long as the fastest way for messages of half or twice
-/// the size. The factor is raised to the power of the distance, because ways differ by their fixed costs, too.
+/// the size. The factor is raised to the power of the distance, because ways differ by their fixed costs, too. Those
+/// hardly matter from this class on.
 const CLEARLY: f32 = 1.5;
+const LARGE: usize = 6;
 
 /// The costs of the messages of one peer.
 #[derive(Debug)]
 pub(crate) struct HostCosts {
     /// Bursts of each class that try each way.
     trials: u32,
-    classes: [Class; CLASSES],
+    sets: [Set; Pattern::ALL.len()],
+    train: Train,
+    /// The pattern of the last train of each size.
+    patterns: [Pattern; CLASSES],
+    /// The way of all messages, for tests.
+    only: Option<Way>,
     burst: Option<Burst>,
     /// The distance to the peer, if costs are kept for it.
     distance: Option<Distance>,
+}
+
+/// The costs of all sizes.
+type Set = [Class; CLASSES];
+
+/// Messages of one size that follow each other.
+#[derive(Debug, Default)]
+struct Train {
+    class: usize,
+    messages: u32,
+    /// The end of its last burst, and the time that a message took in it.
+    last: Option<(Instant, Duration)>,
+}
+
+/// A pause of less than this part of a message's time does not end a train. The answers of a ping-pong take about the
+/// time of a message.
+const PAUSE: u32 = 4;
+
+impl Train {
+    /// Returns whether a message that begins now belongs to it.
+    fn goes_on(&self, class: usize, now: Instant) -> bool {
+        let soon = |(end, took): (Instant, Duration)| now.saturating_duration_since(end) * PAUSE < took;
+        self.class == class && self.last.is_some_and(soon)
+    }
 }
 
 #[derive(Debug)]
@@ -80,49 +111,95 @@ impl HostCosts {
     /// Creates the costs of a peer at this distance, if it is known. Each way whose cost was not kept is tried `trials`
     /// times, at least once.
     pub(crate) fn new(trials: u32, distance: Option<Distance>, kept: &Kept) -> Self {
-        let mut classes = [Class::default(); CLASSES];
-        classes[..UNASKED_CLASSES].iter_mut().for_each(|class| class.short = true);
-        for (class, row) in classes.iter_mut().zip(distance.and_then(|distance| kept.rows(distance)).iter().flatten()) {
-            for (cost, each) in class.costs.iter_mut().zip(row) {
-                *cost = each.map_or(Cost::default(), |each| Cost { each, times: trials, ..Cost::default() });
+        let sets = Pattern::ALL.map(|pattern| {
+            let mut set = [Class::default(); CLASSES];
+            set[..UNASKED_CLASSES].iter_mut().for_each(|class| class.short = true);
+            let rows = distance.and_then(|distance| kept.rows(distance, pattern));
+            for (class, row) in set.iter_mut().zip(rows.iter().flatten()) {
+                for (cost, each) in class.costs.iter_mut().zip(row) {
+                    *cost = each.map_or(Cost::default(), |each| Cost { each, times: trials, ..Cost::default() });
+                }
             }
-        }
-        HostCosts { trials, classes, burst: None, distance }
+            set
+        });
+        let (train, patterns) = (Train::default(), [Pattern::Single; CLASSES]);
+        HostCosts { trials, sets, train, patterns, only: None, burst: None, distance }
+    }
+
+    /// Has all messages take this way, if there is one of that name.
+    pub(crate) fn only(mut self, name: &str) -> Self {
+        self.only = Way::named(name);
+        self
     }
 
     /// Returns what the next message of this length is expected to take. A way that is due for a trial takes nothing.
-    pub(crate) fn expect(&mut self, len: u64, can_get: bool) -> Expected {
+    pub(crate) fn expect(&mut self, len: u64, reach: Reach, now: Instant) -> Expected {
+        if let Some(way) = self.only.filter(|way| reach.allows(*way)) {
+            return Expected::only(way, reach);
+        }
         let class = class_of(len);
+        if self.burst.is_none() {
+            self.couple(class, now);
+        }
         if self.burst.is_none() && self.trials != 0 {
-            self.inherit(class, can_get);
+            self.inherit(class, reach);
         }
         match &self.burst {
-            Some(burst)
-                if burst.class == class && (can_get || burst.expected.way() != Way::Get) && !burst.expected.unasked =>
-            {
+            Some(burst) if burst.class == class && reach.allows(burst.expected.way()) && !burst.expected.unasked => {
                 burst.expected
             }
-            Some(_) => self.classes[class].expect(len, can_get, 0),
-            None => self.classes[class].expect(len, can_get, self.trials),
+            Some(_) => self.class(class).expect(len, reach, 0),
+            None => {
+                let trials = self.trials;
+                self.class(class).expect(len, reach, trials)
+            }
         }
     }
 
+    /// Begins a train, unless a message that begins now belongs to the last one.
+    fn couple(&mut self, class: usize, now: Instant) {
+        if self.train.goes_on(class, now) {
+            self.patterns[class] = Pattern::Window;
+        } else {
+            let before = std::mem::replace(&mut self.train, Train { class, ..Train::default() });
+            if before.messages != 0 {
+                self.patterns[before.class] = Pattern::of(before.messages);
+            }
+        }
+    }
+
+    /// Returns the costs of a size in the pattern that is expected.
+    fn class(&mut self, class: usize) -> &mut Class {
+        &mut self.sets[self.patterns[class] as usize][class]
+    }
+
     /// Describes a message that comes without a request, for [`begin`](Self::begin).
-    pub(crate) fn expect_unasked(can_get: bool) -> Expected {
-        Expected::unasked(can_get)
+    pub(crate) fn expect_unasked(reach: Reach) -> Expected {
+        Expected::unasked(reach)
     }
 
     /// Notes that a message begins to move by this way. Returns how many of the next ones of the size the sender may
     /// send without a request: many if that was the fastest way, a few if it is to be tried.
     pub(crate) fn begin(&mut self, len: u64, way: Way, expected: Expected, now: Instant) -> u8 {
         let class = class_of(len);
-        let burst = self.burst.get_or_insert_with(|| {
-            self.classes[class].count = self.classes[class].count.wrapping_add(1);
-            Burst { class, expected, begun: now, bytes: 0, under_way: 0, arrived: 0, earlier: 0, pure: true }
+        if self.burst.is_none() && expected.unasked {
+            self.couple(class, now);
+        }
+        let trials = self.trials;
+        let costs = &mut self.sets[self.patterns[class] as usize][class];
+        let burst = self.burst.get_or_insert(Burst {
+            class,
+            expected,
+            begun: now,
+            bytes: 0,
+            under_way: 0,
+            arrived: 0,
+            earlier: 0,
+            pure: true,
         });
         burst.under_way += 1;
         burst.pure &= burst.class == class && burst.expected.way() == way;
-        if way == Way::Cached { self.classes[class].permit(expected.can_get, self.trials) } else { 0 }
+        if way == Way::Cached { costs.permit(expected.reach, trials) } else { 0 }
     }
 
     /// Notes that a message has arrived, or failed. Keeps the costs of its size at times.
@@ -141,55 +218,64 @@ impl HostCosts {
         if !over && burst.arrived < LONGEST {
             return;
         }
-        let class = &mut self.classes[burst.class];
+        let took = now.saturating_duration_since(burst.begun);
+        self.train.class = burst.class;
+        self.train.messages = self.train.messages.saturating_add(burst.arrived);
+        self.train.last = Some((now, took / burst.arrived.max(1)));
+        if self.train.messages > 1 {
+            self.patterns[burst.class] = Pattern::Window;
+        }
+        let pattern = self.patterns[burst.class];
+        let class = &mut self.sets[pattern as usize][burst.class];
         if burst.pure && burst.bytes != 0 {
-            let trials = if burst.arrived >= MANY { 2 } else { 1 };
-            class.note(burst.expected.way(), now.saturating_duration_since(burst.begun), burst.bytes, trials);
-            let report = class.report(self.trials, burst.expected.can_get);
+            class.note(burst.expected.way(), took, Carried { messages: burst.arrived, bytes: burst.bytes });
+            let report = class.report(self.trials);
             if let (Some(distance), Some(row)) = (self.distance, report) {
-                kept.note(distance, burst.class, &row);
+                kept.note((distance, pattern), burst.class, &row);
             }
         }
         if over {
             self.burst = None;
             return;
         }
-        class.count = class.count.wrapping_add(1);
-        let expected = class.expect(len, burst.expected.can_get, self.trials);
+        let expected = class.expect(len, burst.expected.reach, self.trials);
         let earlier = if expected.way() == burst.expected.way() && burst.pure { 0 } else { burst.under_way };
         *burst = Burst { expected, begun: now, bytes: 0, arrived: 0, earlier, pure: true, ..*burst };
     }
 
     /// Takes over the costs of ways that were clearly slower for the nearest other sizes.
-    fn inherit(&mut self, class: usize, can_get: bool) {
-        for way in usable(can_get) {
-            if self.classes[class].costs[way as usize].times != 0 {
+    fn inherit(&mut self, class: usize, reach: Reach) {
+        let set = &mut self.sets[self.patterns[class] as usize];
+        for way in usable(reach) {
+            if set[class].costs[way as usize].times != 0 {
                 continue;
             }
-            let measured = |other: &usize| self.classes[*other].measured(way, self.trials, can_get);
+            let measured = |other: &usize| set[*other].measured(way, self.trials, reach);
             let nearest = (0..CLASSES).filter(measured).min_by_key(|other| other.abs_diff(class));
             let Some(nearest) = nearest else { continue };
-            let each = self.classes[nearest].costs[way as usize].each;
-            let clearly = CLEARLY.powi(nearest.abs_diff(class) as i32);
-            if each > clearly * self.classes[nearest].best(can_get) {
-                let count = self.classes[class].count;
-                self.classes[class].costs[way as usize] =
-                    Cost { each, times: self.trials, last: count, inherited: true };
+            let each = set[nearest].costs[way as usize].each;
+            let apart = nearest.min(LARGE).abs_diff(class.min(LARGE)).max(1);
+            let clearly = CLEARLY.powi(apart as i32);
+            if each > clearly * set[nearest].best(reach) {
+                let last = set[class].count;
+                set[class].costs[way as usize] =
+                    Cost { each, times: self.trials, last, inherited: true, ..Cost::default() };
             }
         }
     }
 
     /// Returns whether small messages should be stored through the caches, too, as far as is known.
     pub(crate) fn caches(&self) -> bool {
-        caches(self.classes.iter().map(|class| class.costs.map(|cost| (cost.times != 0).then_some(cost.each))))
+        let row = |class: &Class| class.costs.map(|cost| (cost.times != 0).then_some(cost.each));
+        caches(self.sets.iter().flatten().map(row))
     }
 }
 
 /// What was measured of messages of a size.
 pub(crate) struct Measured {
-    /// The costs of fragments, by the better way to store them, and of a fetch. A way that was not measured takes for
-    /// ever.
-    pub(crate) costs: [btl::Cost; 2],
+    /// The costs of fragments, by the better way to store them, of a fetch, and of halves. A way that was not measured
+    /// takes for ever.
+    pub(crate) costs: [btl::Cost; 3],
     /// The rates by all ways, for people.
     pub(crate) shown: String,
 }
@@ -203,6 +289,7 @@ pub(crate) fn measured(rows: &Rows, len: u64) -> Option<Measured> {
             (Way::Streamed, "past the caches"),
             (Way::Cached, "through the caches"),
             (Way::Get, "fetched"),
+            (Way::Halves, "by both sides"),
             (Way::Unasked, "without a request"),
         ];
         let known = names.into_iter().filter(|(way, _)| row[*way as usize].is_some());
@@ -212,20 +299,32 @@ pub(crate) fn measured(rows: &Rows, len: u64) -> Option<Measured> {
             _ => btl::Cost { fixed: Duration::ZERO, bytes_per_second: rate },
         };
         let fragments = rate(Way::Streamed).max(rate(Way::Cached)).max(rate(Way::Unasked));
-        let costs = [fragments, rate(Way::Get)].map(cost);
+        let costs = [fragments, rate(Way::Get), rate(Way::Halves)].map(cost);
         Measured { costs, shown: shown.join(", ") }
     })
 }
 
-/// Returns the highest kept costs of each way among all distances.
+/// Returns the highest kept costs of each way among all distances, for single messages where they are known.
 pub(crate) fn worst(kept: &Kept) -> Rows {
     let mut worst = Rows::default();
-    for rows in Distance::ALL.into_iter().filter_map(|distance| kept.rows(distance)) {
+    for rows in Distance::ALL.into_iter().filter_map(|distance| kept_at(distance, kept)) {
         for (worst, each) in worst.iter_mut().flatten().zip(rows.into_iter().flatten()) {
             *worst = [*worst, each].into_iter().flatten().reduce(f32::max);
         }
     }
     worst
+}
+
+/// Returns what is kept of messages at this distance: of single ones, or of windows for sizes of which only that is known.
+pub(crate) fn kept_at(distance: Distance, kept: &Kept) -> Option<Rows> {
+    let [single, window] = Pattern::ALL.map(|pattern| kept.rows(distance, pattern));
+    let mut rows = single.or(window)?;
+    for (row, window) in rows.iter_mut().zip(window.iter().flatten()) {
+        if row.iter().all(Option::is_none) {
+            *row = *window;
+        }
+    }
+    Some(rows)
 }
 
 /// Returns the sizes from which on other costs hold.
@@ -235,7 +334,8 @@ pub(crate) fn sizes() -> impl Iterator<Item = u64> {
 
 /// Returns whether small messages to a peer at this distance should be stored through the caches, by what was kept.
 pub(crate) fn caches_at(distance: Distance, kept: &Kept) -> bool {
-    kept.rows(distance).is_some_and(|rows: Rows| caches(rows.into_iter()))
+    let rows = Pattern::ALL.into_iter().filter_map(|pattern| kept.rows(distance, pattern));
+    caches(rows.flatten())
 }
 
 /// Decides by the smallest size for which both ways are known.

@@ -8,6 +8,7 @@
 //! | [`get`] | the receiver fetches |
 //! | [`put`] | the sender stores |
 //! | [`offered`] | the sender copies into fragments, or the receiver fetches: whichever comes first |
+//! | [`halves`] | the receiver fetches one half, the sender stores the other |
 //! | [`pieces`] | the sender stores in scratch memory, the receiver unpacks |
 //! | [`fragments`] | the sender sends through internal buffers |
 //! | [`direct`] | a one-sided access to memory that the peer has exposed |
@@ -26,6 +27,7 @@ mod eager_fragments;
 mod explain;
 mod fragments;
 mod get;
+mod halves;
 mod header;
 mod host_costs;
 mod node;

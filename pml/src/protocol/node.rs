@@ -35,7 +35,7 @@ fn route(cost: Cost) -> RouteCost {
 
 fn measured(kept: &Kept) -> [u32; 12] {
     let rows: Rows = worst(kept);
-    let best = |row: [Option<f32>; 4]| row.into_iter().flatten().fold(f32::INFINITY, f32::min);
+    let best = |row: [Option<f32>; 5]| row.into_iter().flatten().fold(f32::INFINITY, f32::min);
     rows.map(best).map(|each| if each.is_finite() { each.ceil() as u32 } else { 0 })
 }
 

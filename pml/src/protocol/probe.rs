@@ -73,12 +73,15 @@ pub(crate) struct Costs {
     pub(crate) get: btl::Cost,
     /// A PUT by the sender.
     pub(crate) put: btl::Cost,
+    /// A GET of one half and a PUT of the other.
+    pub(crate) halves: btl::Cost,
 }
 
 impl Costs {
     const FREE: btl::Cost = btl::Cost { fixed: Duration::ZERO, bytes_per_second: f64::INFINITY };
     /// Used where no choice depends on the costs.
-    pub(crate) const NOT_ASKED: Costs = Costs { send: Self::FREE, get: Self::FREE, put: Self::FREE };
+    pub(crate) const NOT_ASKED: Costs =
+        Costs { send: Self::FREE, get: Self::FREE, put: Self::FREE, halves: Self::FREE };
 }
 
 /// Memory and layout of a buffer.
@@ -167,6 +170,7 @@ pub(crate) enum Start {
 pub(crate) enum Data {
     Get,
     Offered,
+    Halves,
     Put,
     Pieces,
     Fragments,

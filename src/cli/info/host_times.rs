@@ -8,19 +8,22 @@ use serde_json::Value;
 use super::super::parameters::ParameterOptions;
 use super::section::{Fact, Section};
 
-/// Sends messages of each size, in windows, between two processes. They measure the ways that the data may take.
-///
-/// Each of three ways is tried in three windows of each size.
-const MEASUREMENT: [&str; 9] =
-    ["pingpong", "--btl", "sm", "--test", "bandwidth", "--window", "4", "--iterations", "12"];
+/// Sends messages of each size between two processes, one at a time and in windows. They measure the ways that the data
+/// may take. Each way is tried three times for each size.
+const MEASUREMENTS: [&[&str]; 2] = [
+    &["pingpong", "--btl", "sm", "--test", "latency", "--iterations", "20"],
+    &["pingpong", "--btl", "sm", "--test", "bandwidth", "--window", "4", "--iterations", "15"],
+];
 
 /// One size of each kind that has times of its own.
 const SIZES: &str = "24K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,32M";
 
 /// Lists the kept times. With `measure`, the two processes of a job measure what is not kept.
 pub(super) fn section(parameters: &Parameters, options: &ParameterOptions, measure: bool) -> Section {
-    let missing = || host_times(parameters).is_some_and(|(_, lines)| lines.len() < SIZES.split(',').count());
-    let measured = if measure && missing() { run(options) } else { Ok(()) };
+    let missing =
+        || host_times(parameters).is_some_and(|(_, lines)| lines.len() < MEASUREMENTS.len() * SIZES.split(',').count());
+    let run = || MEASUREMENTS.iter().try_for_each(|measurement| run(options, measurement));
+    let measured = if measure && missing() { run() } else { Ok(()) };
     let Some((path, lines)) = host_times(parameters) else {
         let reason = "not kept: costs=default, or neither costs_folder, XDG_CACHE_HOME nor HOME names a folder";
         return Section::one("Host messages", vec![("reason", reason.into())]);
@@ -38,24 +41,26 @@ pub(super) fn section(parameters: &Parameters, options: &ParameterOptions, measu
 }
 
 fn facts(line: &HostTimes) -> Vec<Fact> {
-    let [streamed, get, cached, unasked] = line.each.map(|each| match each {
+    let [streamed, get, cached, unasked, halves] = line.each.map(|each| match each {
         Some(picoseconds) => Value::from(format!("{:.1} GB/s", 1000.0 / picoseconds)),
         None => "not measured".into(),
     });
-    let name = format!("{}, from {} B", line.distance.name(), line.from);
+    let pattern = if line.in_windows { "in windows" } else { "one at a time" };
+    let name = format!("{}, {pattern}, from {} B", line.distance.name(), line.from);
     vec![
         ("messages", name.into()),
         ("past_the_caches", streamed),
         ("fetched", get),
         ("through_the_caches", cached),
         ("without_a_request", unasked),
+        ("by_both_sides", halves),
     ]
 }
 
-fn run(options: &ParameterOptions) -> Result<(), String> {
+fn run(options: &ParameterOptions, measurement: &[&str]) -> Result<(), String> {
     let command = std::env::current_exe().map_err(|error| format!("this executable is not found: {error}"))?;
     let output = Command::new(command)
-        .args(MEASUREMENT)
+        .args(measurement)
         .args(["--sizes", SIZES])
         .envs(options.variables())
         .stdin(Stdio::null())

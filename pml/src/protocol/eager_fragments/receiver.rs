@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::protocol::context::Context;
 use crate::protocol::eager;
 use crate::protocol::fragments::{self, FRAGMENT_LEN, FragmentHeader};
-use crate::protocol::host_costs::{HostCosts, Way};
+use crate::protocol::host_costs::{HostCosts, Reach, Way};
+use crate::protocol::offered::HALVES;
 use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, Incoming};
 use crate::status::Status;
@@ -69,12 +70,17 @@ pub(crate) fn begin(
 
 /// Begins to time a message of which nothing has come yet.
 fn time(channel: &mut Channel, id: Id) {
-    let able = channel.links.abilities().any.contains(Flags::GET);
+    let any = channel.links.abilities().any;
+    let reach = match (any.contains(Flags::GET), any.contains(HALVES)) {
+        (_, true) => Reach::Both,
+        (true, false) => Reach::Get,
+        (false, false) => Reach::Nothing,
+    };
     let (Some(transfer), Some(costs)) = (channel.state.receives.get_mut(id), &mut channel.state.host_costs) else {
         return;
     };
     if !transfer.buffer.is_on_device() && transfer.wanted == transfer.status.len {
-        let expected = HostCosts::expect_unasked(able);
+        let expected = HostCosts::expect_unasked(reach);
         costs.begin(transfer.wanted, Way::Unasked, expected, Instant::now());
         transfer.timed = true;
     }

@@ -87,7 +87,10 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Re
     if !matches!(transfer.one_copy, OneCopy::Exposed(_)) && !on_device {
         expose(active, transfer, Flags::GET)?;
     }
-    let addressable = on_device && rendezvous::storable(cx.core, active, transfer).0;
+    let addressable = match on_device {
+        true => rendezvous::storable(cx.core, active, transfer).0,
+        false => active.iter().any(|link| link.has(offered::HALVES)),
+    };
     let Some(from) = exposed(active, transfer) else {
         transfer.stage = Stage::Starting(Start::Announce);
         return Ok(rendezvous::announce(cx, channel, id));
@@ -130,7 +133,13 @@ pub(crate) fn begin(cx: &mut Context<'_>, channel: &mut Channel, (id, from): (Id
 /// Continues queued fetches. Returns how many pieces the links took.
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut pieces = 0;
-    while let Some(&id) = channel.state.queues.gets.front() {
+    loop {
+        let Some(&id) = channel.state.queues.gets.front() else {
+            if offered::take_back_stored(channel) {
+                continue;
+            }
+            break;
+        };
         match next(cx, channel, id) {
             Ok(Some(Transfer::Busy)) => break,
             Ok(Some(Transfer::Done | Transfer::Started)) => pieces += 1,
@@ -269,7 +278,7 @@ pub(crate) fn completed(
 }
 
 /// Ends a fetch without operations under way. Ranges that were refused come as fragments.
-fn settle_fetch(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
+pub(crate) fn settle_fetch(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     if channel.state.receives.get_mut(id).is_some_and(|transfer| transfer.failure.is_some()) {
         offered::take_back(channel, Some(id));
     }
@@ -277,12 +286,17 @@ fn settle_fetch(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let on_offer = offers.of(id);
     let Some(transfer) = receives.get_mut(id) else { return };
     if transfer.busy == 0 && !transfer.gone {
-        let failed = transfer.failure.is_some();
+        let (failed, awaited) = (transfer.failure.is_some(), transfer.awaited);
         if let Some(fetch) = transfer.fetch() {
             if failed {
                 // Fetch nothing more.
                 transfer.abort_rest();
-            } else if fetch.ranges.is_empty() && !on_offer && !fetch.refused.is_empty() {
+            } else if fetch.ranges.is_empty()
+                && !on_offer
+                && !fetch.refused.is_empty()
+                // The sender may still store.
+                && (!fetch.halves || awaited == 0)
+            {
                 let refused = std::mem::take(&mut fetch.refused);
                 return fragments::ask(channel, id, &refused);
             }

@@ -28,6 +28,10 @@ pub(crate) struct Fetch {
     pub(crate) offered_any: bool,
     /// Bytes that were fetched.
     pub(crate) fetched: u64,
+    /// Whether the sender stores the ranges that it claims (see [`halves`](super::super::halves)).
+    pub(crate) halves: bool,
+    /// The registrations that let the sender store.
+    pub(crate) keepers: Vec<Box<dyn Send>>,
 }
 
 impl Fetch {
@@ -41,7 +45,14 @@ impl Fetch {
             offering,
             offered_any: false,
             fetched: 0,
+            halves: false,
+            keepers: Vec::new(),
         }
+    }
+
+    /// Leaves the first `len` bytes of a new fetch to this process.
+    pub(crate) fn leave(&mut self, len: u64) {
+        self.ranges = smallvec![(0, len)];
     }
 
     /// Notes that a range and the rest cannot be fetched.

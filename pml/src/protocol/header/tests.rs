@@ -99,7 +99,7 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
         }),
         (id(), id(), exposed(), blocks()).prop_map(|(sender, receiver, to, (blocks, len))| {
             let to = Exposed { blocks: Some(blocks), ..to };
-            bytes(Put { sender, receiver, offset: 0, len, total: len, to })
+            bytes(Put { sender, receiver, offset: 0, len, total: len, to, offer: None })
         }),
         (id(), id(), range.clone(), any::<[bool; 2]>(), any::<Option<u64>>()).prop_map(
             |(sender, receiver, (from, len), [to_device, stream], offer)| {
@@ -118,9 +118,11 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
                 })
             }
         ),
-        (id(), id(), range.clone(), exposed()).prop_map(|(sender, receiver, (offset, len), to)| {
-            bytes(Put { sender, receiver, offset, len, total: offset + len, to })
-        }),
+        (id(), id(), range.clone(), exposed(), any::<Option<u64>>()).prop_map(
+            |(sender, receiver, (offset, len), to, offer)| {
+                bytes(Put { sender, receiver, offset, len, total: offset + len, to, offer: offer.map(Offer) })
+            }
+        ),
         (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| bytes(FragmentHeader {
             transfer: receiver,
             unasked: offset % 2 == 0,

@@ -13,34 +13,80 @@ pub(crate) enum Way {
     Cached,
     /// Small fragments that follow the announcement without a request.
     Unasked,
+    /// The receiver fetches one half while the sender stores the other.
+    Halves,
 }
 
-pub(super) const WAYS: [Way; 4] = [Way::Streamed, Way::Get, Way::Cached, Way::Unasked];
+pub(super) const WAYS: [Way; 5] = [Way::Streamed, Way::Get, Way::Cached, Way::Unasked, Way::Halves];
 /// The ways that the receiver requests.
-pub(super) const REQUESTED: [Way; 3] = [Way::Streamed, Way::Get, Way::Cached];
+const REQUESTED: [Way; 4] = [Way::Streamed, Way::Get, Way::Cached, Way::Halves];
+
+impl Way {
+    /// Returns the way of this name, if the receiver can request it.
+    pub(super) fn named(name: &str) -> Option<Way> {
+        let names = ["streamed", "get", "cached", "halves"];
+        names.iter().position(|other| *other == name).map(|at| REQUESTED[at])
+    }
+}
+
+/// The single copies that are possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    Nothing,
+    /// The receiver can fetch.
+    Get,
+    /// The sender can store, too.
+    Both,
+}
+
+impl Reach {
+    pub(super) fn allows(self, way: Way) -> bool {
+        match way {
+            Way::Get => self >= Reach::Get,
+            Way::Halves => self == Reach::Both,
+            Way::Streamed | Way::Cached | Way::Unasked => true,
+        }
+    }
+}
 
 /// Expected times of a message. Zero stands for a way to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) get: Duration,
+    pub(crate) halves: Duration,
     pub(crate) fragments: Duration,
     /// Whether fragments are to be stored past the caches.
     pub(crate) stream: bool,
     /// Whether the message comes without a request, whatever the other ways take.
     pub(super) unasked: bool,
-    pub(super) can_get: bool,
+    pub(super) reach: Reach,
 }
 
 impl Expected {
+    /// Expects that this way alone takes no time.
+    pub(super) fn only(way: Way, reach: Reach) -> Self {
+        let time = |ways: &[Way]| if ways.contains(&way) { Duration::ZERO } else { Duration::MAX };
+        Expected {
+            get: time(&[Way::Get]),
+            halves: time(&[Way::Halves]),
+            fragments: time(&[Way::Streamed, Way::Cached]),
+            stream: way == Way::Streamed,
+            unasked: false,
+            reach,
+        }
+    }
+
     /// Describes a message that comes without a request.
-    pub(super) fn unasked(can_get: bool) -> Self {
-        Expected { get: Duration::MAX, fragments: Duration::ZERO, stream: false, unasked: true, can_get }
+    pub(super) fn unasked(reach: Reach) -> Self {
+        let [get, halves] = [Duration::MAX; 2];
+        Expected { get, halves, fragments: Duration::ZERO, stream: false, unasked: true, reach }
     }
 
     /// Returns the way that takes the least time.
     pub(super) fn way(&self) -> Way {
         match (self.get < self.fragments, self.stream) {
             _ if self.unasked => Way::Unasked,
+            _ if self.halves < self.get.min(self.fragments) => Way::Halves,
             (true, _) => Way::Get,
             (false, true) => Way::Streamed,
             (false, false) => Way::Cached,
@@ -48,27 +94,41 @@ impl Expected {
     }
 }
 
-/// Bursts of a class between two trials of ways that were slower.
+/// Bursts between two trials of a way that was slower, each as long as such a trial. A trial that finds the way slower
+/// again doubles them.
 const PERIOD: u32 = 64;
-/// Factor of that period for a way that took more than twice the time of the fastest.
-const LONGER: u32 = 8;
+/// Doublings at most. A way that takes more than twice the time of the fastest begins with them.
+const DOUBLINGS: u32 = 3;
+/// The fastest way became slower by this factor: the load of the machine changed, and all ways are tried again soon.
+const CHANGED: f32 = 1.3;
 /// Messages that may come without a request, if that is the fastest way, before the sender asks again. The receiver can
 /// then try the other ways.
 const PERMITTED: u8 = 64;
 /// The weight of a new time is one in this many.
 const MEMORY: f32 = 4.0;
 
+/// A burst of so many messages counts as two trials.
+const MANY: u32 = 16;
+
+/// What a burst carried.
+pub(super) struct Carried {
+    pub(super) messages: u32,
+    pub(super) bytes: u64,
+}
+
 /// What is known of the messages of one size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Class {
     pub(super) costs: [Cost; WAYS.len()],
-    /// Bursts of the class.
+    /// Messages of the class.
     pub(super) count: u32,
-    /// Whether the costs were reported to be kept.
-    pub(super) reported: bool,
+    /// The power of two of that count, and the number of ways known, when the costs were last reported to be kept.
+    reported: (u32, usize),
     /// Whether messages of the size may come without a request.
     pub(super) short: bool,
     permits: Permits,
+    /// The cost of the fastest way when the load of the machine last changed, or less.
+    least: f32,
 }
 
 /// The receiver's permits of a size to send without a request.
@@ -76,7 +136,7 @@ pub(super) struct Class {
 struct Permits {
     /// Permits since a message that came without a request was last timed.
     fruitless: u32,
-    /// The burst of the class with the last permit.
+    /// The count of messages at the last permit.
     last: u32,
 }
 
@@ -86,53 +146,57 @@ pub(super) struct Cost {
     /// Picoseconds for each byte.
     pub(super) each: f32,
     pub(super) times: u32,
-    /// The burst of the class that last took this way.
+    /// The count of messages when the last burst took this way, and the messages of that burst.
     pub(super) last: u32,
+    pub(super) burst: u32,
     /// Whether the cost is that of another size.
     pub(super) inherited: bool,
+    /// Trials in a row that found it slower than another way.
+    pub(super) lost: u32,
 }
 
 impl Class {
     /// As [`HostCosts::expect`](super::HostCosts::expect). With 0 trials no way is tried.
-    pub(super) fn expect(&self, len: u64, can_get: bool, trials: u32) -> Expected {
-        let due = (trials != 0).then(|| self.due(can_get, trials)).flatten();
-        let time = |way: Way| if due == Some(way) { Duration::ZERO } else { self.costs[way as usize].of(len) };
+    pub(super) fn expect(&self, len: u64, reach: Reach, trials: u32) -> Expected {
+        let due = (trials != 0).then(|| self.due(reach, trials)).flatten();
+        let time = |way: Way| match due {
+            _ if !reach.allows(way) => Duration::MAX,
+            Some(due) if due == way => Duration::ZERO,
+            _ => self.costs[way as usize].of(len),
+        };
         let stream = time(Way::Streamed) <= time(Way::Cached);
         Expected {
             get: time(Way::Get),
+            halves: time(Way::Halves),
             fragments: time(if stream { Way::Streamed } else { Way::Cached }),
             stream,
             unasked: false,
-            can_get,
+            reach,
         }
     }
 
     /// Returns the way that is to be tried by this burst.
-    fn due(&self, can_get: bool, trials: u32) -> Option<Way> {
+    fn due(&self, reach: Reach, trials: u32) -> Option<Way> {
         let cost = |way: &Way| self.costs[*way as usize];
-        if let Some(way) = usable(can_get).find(|way| cost(way).times < trials) {
+        if let Some(way) = usable(reach).find(|way| cost(way).times < trials) {
             return Some(way);
         }
-        let best = self.best(can_get);
-        let least =
-            if self.costs[Way::Unasked as usize].times == 0 { best } else { best.min(cost(&Way::Unasked).each) };
-        let period = |way: &Way| if cost(way).each > 2.0 * least { PERIOD * LONGER } else { PERIOD };
-        let due = |way: &Way| cost(way).each > best && self.count.wrapping_sub(cost(way).last) > period(way);
-        usable(can_get).find(due).or_else(|| self.asks_again(can_get, trials).then_some(Way::Cached))
+        let best = self.best(reach);
+        let due = |way: &Way| cost(way).each > best && self.is_due(*way, self.fastest(reach));
+        usable(reach).find(due).or_else(|| self.asks_again(reach, trials).then_some(Way::Cached))
     }
 
     /// Returns whether messages may come without a request, as far as that is known and worth it.
-    fn wants_unasked(&self, can_get: bool, trials: u32) -> bool {
+    fn wants_unasked(&self, reach: Reach, trials: u32) -> bool {
         let cost = self.costs[Way::Unasked as usize];
-        let best = self.best(can_get);
-        let period = if cost.each > 2.0 * best { PERIOD * LONGER } else { PERIOD };
-        let due = cost.times < trials || cost.each < best || self.count.wrapping_sub(cost.last) > period;
-        due && usable(can_get).all(|way| self.costs[way as usize].times >= trials)
+        let best = self.best(reach);
+        let due = cost.times < trials || cost.each < best || self.is_due(Way::Unasked, best);
+        due && usable(reach).all(|way| self.costs[way as usize].times >= trials)
     }
 
     /// Notes that a message comes through the caches, and returns how many of the next ones may come without a request.
-    pub(super) fn permit(&mut self, can_get: bool, trials: u32) -> u8 {
-        if !self.short || trials == 0 || !self.wants_unasked(can_get, trials) {
+    pub(super) fn permit(&mut self, reach: Reach, trials: u32) -> u8 {
+        if !self.short || trials == 0 || !self.wants_unasked(reach, trials) {
             return 0;
         }
         // All messages of a burst give the same permit.
@@ -140,7 +204,7 @@ impl Class {
             self.permits = Permits { fruitless: self.permits.fruitless.saturating_add(1), last: self.count };
         }
         let cost = self.costs[Way::Unasked as usize];
-        match (trials.saturating_sub(cost.times), cost.each < self.best(can_get)) {
+        match (trials.saturating_sub(cost.times), cost.each < self.best(reach)) {
             (0, true) => PERMITTED,
             (0, false) => 1,
             (missing, _) => u8::try_from(missing).unwrap_or(PERMITTED).min(PERMITTED),
@@ -149,40 +213,63 @@ impl Class {
 
     /// Returns whether a message is to be requested only to permit that the next ones come without a request. After
     /// permits that led to no time, because all sends are synchronous or sizes mix, that pauses.
-    fn asks_again(&self, can_get: bool, trials: u32) -> bool {
+    fn asks_again(&self, reach: Reach, trials: u32) -> bool {
         let Permits { fruitless, last } = self.permits;
-        let pause = if fruitless < trials { 0 } else { PERIOD * LONGER };
-        self.short && self.count.wrapping_sub(last) >= pause && self.wants_unasked(can_get, trials)
+        let burst = self.costs[Way::Cached as usize].burst.max(1);
+        let pause = if fruitless < trials { 0 } else { (PERIOD << DOUBLINGS).saturating_mul(burst) };
+        self.short && self.count.wrapping_sub(last) >= pause && self.wants_unasked(reach, trials)
     }
 
-    /// Returns the time for each byte by the fastest way.
-    pub(super) fn best(&self, can_get: bool) -> f32 {
-        usable(can_get).map(|way| self.costs[way as usize].each).fold(f32::INFINITY, f32::min)
+    /// Returns whether a slower way should be tried again.
+    fn is_due(&self, way: Way, best: f32) -> bool {
+        let cost = self.costs[way as usize];
+        let far = if cost.each > 2.0 * best { DOUBLINGS } else { 0 };
+        let bursts = PERIOD << cost.lost.max(far).min(DOUBLINGS);
+        self.count.wrapping_sub(cost.last) > bursts.saturating_mul(cost.burst.max(1))
+    }
+
+    /// Returns the time for each byte by the fastest way, requested or not.
+    fn fastest(&self, reach: Reach) -> f32 {
+        match self.costs[Way::Unasked as usize] {
+            Cost { times: 0, .. } => self.best(reach),
+            unasked => self.best(reach).min(unasked.each),
+        }
+    }
+
+    /// Returns the time for each byte by the fastest way that the receiver can request.
+    pub(super) fn best(&self, reach: Reach) -> f32 {
+        usable(reach).map(|way| self.costs[way as usize].each).fold(f32::INFINITY, f32::min)
     }
 
     /// Returns whether this way was tried, and every other way is known.
-    pub(super) fn measured(&self, way: Way, trials: u32, can_get: bool) -> bool {
-        !self.costs[way as usize].inherited && usable(can_get).all(|way| self.costs[way as usize].times >= trials)
+    pub(super) fn measured(&self, way: Way, trials: u32, reach: Reach) -> bool {
+        !self.costs[way as usize].inherited && usable(reach).all(|way| self.costs[way as usize].times >= trials)
     }
 
-    /// Returns the costs to keep: once all ways are known, and later ever more rarely.
-    pub(super) fn report(&mut self, trials: u32, can_get: bool) -> Option<[Option<f32>; WAYS.len()]> {
-        let known = usable(can_get).all(|way| self.costs[way as usize].times >= trials);
-        if !known || (self.reported && !self.count.is_power_of_two()) {
+    /// Returns the costs to keep: when another way is known, and later ever more rarely.
+    pub(super) fn report(&mut self, trials: u32) -> Option<[Option<f32>; WAYS.len()]> {
+        let is_known = |cost: &Cost| cost.times >= trials && !cost.inherited;
+        let known = self.costs.iter().filter(|cost| is_known(cost)).count();
+        let now = (self.count.max(1).ilog2(), known);
+        if known == 0 || now == self.reported {
             return None;
         }
-        self.reported = true;
-        Some(self.costs.map(|cost| (cost.times != 0 && !cost.inherited).then_some(cost.each)))
+        self.reported = now;
+        Some(self.costs.map(|cost| is_known(&cost).then_some(cost.each)))
     }
 
-    pub(super) fn note(&mut self, way: Way, took: Duration, bytes: u64, trials: u32) {
+    /// Notes the time of a burst by a way.
+    pub(super) fn note(&mut self, way: Way, took: Duration, Carried { messages, bytes }: Carried) {
         let each = took.as_nanos() as f32 * 1000.0 / bytes as f32;
+        // The first messages of a long burst, which are slower, hardly matter.
+        let trials = if messages >= MANY { 2 } else { 1 };
+        self.count = self.count.wrapping_add(messages);
         if way == Way::Unasked {
             self.permits.fruitless = 0;
         }
         let cost = &mut self.costs[way as usize];
         let before = if cost.inherited { 0 } else { cost.times };
-        (cost.last, cost.inherited) = (self.count, false);
+        (cost.last, cost.burst, cost.inherited) = (self.count, messages, false);
         cost.times = cost.times.saturating_add(trials);
         cost.each = match before {
             0 => each,
@@ -191,6 +278,21 @@ impl Class {
             // A process that lost its core says nothing about the way.
             _ => cost.each + (each.min(2.0 * cost.each) - cost.each) / MEMORY,
         };
+        self.compare(way);
+    }
+
+    /// Notes whether a way that was just taken is the fastest, and whether the fastest one has become slower.
+    fn compare(&mut self, way: Way) {
+        let known = self.costs.iter().filter(|cost| cost.times != 0);
+        let fastest = known.map(|cost| cost.each).fold(f32::INFINITY, f32::min);
+        let cost = &mut self.costs[way as usize];
+        cost.lost = if cost.each > fastest { (cost.lost + 1).min(DOUBLINGS) } else { 0 };
+        if self.least == 0.0 || fastest < self.least {
+            self.least = fastest;
+        } else if fastest > CHANGED * self.least {
+            self.least = fastest;
+            self.costs.iter_mut().for_each(|cost| cost.lost = 0);
+        }
     }
 }
 
@@ -204,6 +306,6 @@ impl Cost {
 }
 
 /// Returns the ways that the receiver may request.
-pub(super) fn usable(can_get: bool) -> impl Iterator<Item = Way> {
-    REQUESTED.into_iter().filter(move |way| can_get || *way != Way::Get)
+pub(super) fn usable(reach: Reach) -> impl Iterator<Item = Way> {
+    REQUESTED.into_iter().filter(move |way| reach.allows(*way))
 }

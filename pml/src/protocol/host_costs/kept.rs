@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! # Times of host messages on this node, measured by Cableway. Delete the file to measure them again.
-//! # distance, bytes from, picoseconds for each byte: streamed, get, cached, unasked
-//! format 2
+//! # distance, pattern, bytes from, picoseconds for each byte: streamed, get, cached, unasked, halves
+//! format 3
 //! machine 1f0c...(boot) 6.8.0-60-generic Intel(R) Xeon(R) Platinum 8480C
-//! l3 16384 151 160 110 95
-//! l3 32768 148 131 - -
+//! l3 single 16384 151 160 110 95 144
+//! l3 window 32768 148 131 - - 92
 //! end
 //! ```
 //!
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use super::{CLASSES, SMALLEST, WAYS};
 
 /// The version of the format and of the measurements. Files of other versions are ignored.
-const FORMAT: &str = "2";
+const FORMAT: &str = "3";
 /// A new figure is written if it differs from the kept one by more than one part in so many.
 const NOTEWORTHY: f32 = 8.0;
 
@@ -34,7 +34,33 @@ const NOTEWORTHY: f32 = 8.0;
 pub(crate) type Row = [Option<f32>; WAYS.len()];
 /// The rows of all sizes.
 pub(crate) type Rows = [Row; CLASSES];
-type Table = BTreeMap<Distance, Rows>;
+type Table = BTreeMap<Key, Rows>;
+type Key = (Distance, Pattern);
+
+/// How messages of a size come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pattern {
+    /// One at a time.
+    Single,
+    /// Several at once.
+    Window,
+}
+
+impl Pattern {
+    pub(crate) const ALL: [Pattern; 2] = [Pattern::Single, Pattern::Window];
+
+    /// Returns the pattern of so many messages.
+    pub(crate) fn of(messages: u32) -> Pattern {
+        if messages > 1 { Pattern::Window } else { Pattern::Single }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Pattern::Single => "single",
+            Pattern::Window => "window",
+        }
+    }
+}
 
 /// A line of the kept costs, for users.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,24 +68,30 @@ type Table = BTreeMap<Distance, Rows>;
 pub struct HostTimes {
     /// What the processors of the two processes share.
     pub distance: Distance,
+    /// Whether the times are those of messages of which several are under way at once.
+    pub in_windows: bool,
     /// The size in bytes from which on the times hold, up to twice the size.
     pub from: u64,
     /// Picoseconds for each byte by fragments past the caches, by the receiver's fetch, by fragments through the caches,
-    /// and by fragments that the receiver did not request, where known.
-    pub each: [Option<f32>; 4],
+    /// by fragments that the receiver did not request, and by copies of both sides, where known.
+    pub each: [Option<f32>; 5],
 }
 
 /// Returns what earlier jobs measured of host messages on this node, and the file that keeps it. Returns `None` if
 /// nothing is kept: no folder is known, or the parameter `costs` is `default`.
 pub fn host_times(parameters: &Parameters) -> Option<(PathBuf, Vec<HostTimes>)> {
     let folder = Folder::new(&parameters.costs_folder).filter(|_| parameters.costs != CostSource::Default)?;
-    let line =
-        |distance: Distance, (class, row): (usize, Row)| HostTimes { distance, from: SMALLEST << class, each: row };
+    let line = |(distance, pattern): Key, (class, each): (usize, Row)| HostTimes {
+        distance,
+        in_windows: pattern == Pattern::Window,
+        from: SMALLEST << class,
+        each,
+    };
     let known = |(_, row): &(usize, Row)| row.iter().any(Option::is_some);
     let table = load(&folder, &machine());
     let lines = table
         .into_iter()
-        .flat_map(|(distance, rows)| rows.into_iter().enumerate().filter(known).map(move |row| line(distance, row)));
+        .flat_map(|(key, rows)| rows.into_iter().enumerate().filter(known).map(move |row| line(key, row)));
     Some((folder.file(&file_name()), lines.collect()))
 }
 
@@ -84,23 +116,23 @@ impl Kept {
         Kept { folder, known: OnceLock::new() }
     }
 
-    /// Returns the costs at this distance.
-    pub(crate) fn rows(&self, distance: Distance) -> Option<Rows> {
-        self.known().lock().table.get(&distance).copied()
+    /// Returns the costs at this distance of messages that come so.
+    pub(crate) fn rows(&self, distance: Distance, pattern: Pattern) -> Option<Rows> {
+        self.known().lock().table.get(&(distance, pattern)).copied()
     }
 
-    /// Keeps the costs of a size at this distance.
-    pub(crate) fn note(&self, distance: Distance, class: usize, row: &Row) {
+    /// Keeps the costs of a size.
+    pub(crate) fn note(&self, key: Key, class: usize, row: &Row) {
         let Known { table, new } = &mut *self.known().lock();
-        let before = table.entry(distance).or_default()[class];
+        let before = table.entry(key).or_default()[class];
         let differs = |(before, now): (Option<f32>, &Option<f32>)| match (before, now) {
             (_, None) => false,
             (None, Some(_)) => true,
             (Some(before), Some(now)) => (before - now).abs() * NOTEWORTHY > before,
         };
         if before.into_iter().zip(row).any(differs) {
-            merge(table, distance, class, row);
-            merge(new, distance, class, row);
+            merge(table, key, class, row);
+            merge(new, key, class, row);
         }
     }
 
@@ -115,9 +147,9 @@ impl Kept {
         let written = folder.try_lock().and_then(|lock| {
             let Some(lock) = lock else { return Ok(()) };
             let mut table = load(folder, &machine);
-            for (distance, rows) in new {
+            for (key, rows) in new {
                 for (class, row) in rows.iter().enumerate() {
-                    merge(&mut table, distance, class, row);
+                    merge(&mut table, key, class, row);
                 }
             }
             folder.write(&lock, &file_name(), &write(&machine, &table))
@@ -135,8 +167,8 @@ impl Kept {
     }
 }
 
-fn merge(table: &mut Table, distance: Distance, class: usize, row: &Row) {
-    let kept = &mut table.entry(distance).or_default()[class];
+fn merge(table: &mut Table, key: Key, class: usize, row: &Row) {
+    let kept = &mut table.entry(key).or_default()[class];
     for (kept, now) in kept.iter_mut().zip(row) {
         *kept = now.or(*kept);
     }
@@ -179,14 +211,15 @@ fn load(folder: &Folder, machine: &str) -> Table {
 fn write(machine: &str, table: &Table) -> String {
     let mut text =
         "# Times of host messages on this node, measured by Cableway. Delete the file to measure them again.\n\
-                    # distance, bytes from, picoseconds for each byte: streamed, get, cached, unasked\n"
+                    # distance, pattern, bytes from, picoseconds for each byte: streamed, get, cached, unasked, halves\n"
             .to_owned();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "format {FORMAT}\nmachine {machine}");
-    for (distance, rows) in table {
+    for ((distance, pattern), rows) in table {
         for (class, row) in rows.iter().enumerate().filter(|(_, row)| row.iter().any(Option::is_some)) {
             let shown = row.map(|each| each.map_or_else(|| "-".to_owned(), |each| format!("{each:.0}")));
-            let _ = writeln!(text, "{} {} {}", distance.name(), SMALLEST << class, shown.join(" "));
+            let (from, each) = (SMALLEST << class, shown.join(" "));
+            let _ = writeln!(text, "{} {} {from} {each}", distance.name(), pattern.name());
         }
     }
     text.push_str("end\n");
@@ -205,16 +238,18 @@ fn read(text: &str, machine: &str) -> Result<Table, String> {
         if line == "end" {
             return Ok(table);
         }
-        let (distance, class, row) = parse(line).ok_or_else(|| format!("the line '{line}' is not valid"))?;
-        table.entry(distance).or_default()[class] = row;
+        let (key, class, row) = parse(line).ok_or_else(|| format!("the line '{line}' is not valid"))?;
+        table.entry(key).or_default()[class] = row;
     }
     Err("its end is missing".to_owned())
 }
 
-fn parse(line: &str) -> Option<(Distance, usize, Row)> {
+fn parse(line: &str) -> Option<(Key, usize, Row)> {
     let mut words = line.split(' ');
     let name = words.next()?;
     let distance = Distance::ALL.into_iter().find(|distance| distance.name() == name)?;
+    let name = words.next()?;
+    let pattern = Pattern::ALL.into_iter().find(|pattern| pattern.name() == name)?;
     let from: u64 = words.next()?.parse().ok()?;
     let class = (0..CLASSES).find(|class| SMALLEST << class == from)?;
     let mut row = Row::default();
@@ -224,7 +259,7 @@ fn parse(line: &str) -> Option<(Distance, usize, Row)> {
             word => Some(word.parse::<u32>().ok().filter(|&each| each != 0)? as f32),
         };
     }
-    words.next().is_none().then_some((distance, class, row))
+    words.next().is_none().then_some(((distance, pattern), class, row))
 }
 
 #[cfg(test)]

@@ -2,6 +2,10 @@ use super::*;
 
 const TRIALS: u32 = 3;
 const LEN: u64 = 65536;
+/// The ways of a receiver that can fetch, from a sender that cannot store.
+const FETCHED: [Way; 3] = [Way::Streamed, Way::Get, Way::Cached];
+/// The pause before a message or a window, which ends a train.
+const REST: Duration = Duration::from_millis(1);
 
 /// Carries bursts of `window` messages that take these microseconds each by each way. Returns the ways taken.
 fn carry(
@@ -13,8 +17,9 @@ fn carry(
     let mut taken = Vec::new();
     for _ in 0..bursts {
         let mut ways = Vec::new();
+        *now += REST;
         for _ in 0..window {
-            let expected = costs.expect(LEN, true);
+            let expected = costs.expect(LEN, Reach::Get, *now);
             ways.push(expected.way());
             costs.begin(LEN, expected.way(), expected, *now);
         }
@@ -29,7 +34,8 @@ fn carry(
 
 /// Carries a message that takes these microseconds without a request.
 fn follow(costs: &mut HostCosts, now: &mut Instant, micros: u64, kept: &Kept) {
-    costs.begin(LEN, Way::Unasked, HostCosts::expect_unasked(true), *now);
+    *now += REST;
+    costs.begin(LEN, Way::Unasked, HostCosts::expect_unasked(Reach::Get), *now);
     *now += Duration::from_micros(micros);
     costs.end(LEN, false, *now, kept);
 }
@@ -37,7 +43,8 @@ fn follow(costs: &mut HostCosts, now: &mut Instant, micros: u64, kept: &Kept) {
 /// Requests a message that takes 10 microseconds by GET and 20 by other ways. Returns how many of the next ones may come
 /// without a request.
 fn request(costs: &mut HostCosts, now: &mut Instant) -> u8 {
-    let expected = costs.expect(LEN, true);
+    *now += REST;
+    let expected = costs.expect(LEN, Reach::Get, *now);
     let permitted = costs.begin(LEN, expected.way(), expected, *now);
     *now += Duration::from_micros(if expected.way() == Way::Get { 10 } else { 20 });
     costs.end(LEN, false, *now, &nothing());
@@ -57,15 +64,15 @@ fn share(taken: &[Way], way: Way) -> f64 {
 
 #[test]
 fn the_fastest_way_is_found_and_followed_when_it_changes() {
-    for (fastest, window) in REQUESTED.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
+    for (fastest, window) in FETCHED.into_iter().flat_map(|way| [(way, 1), (way, 64)]) {
         let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
         let trials = if window == 1 { 9 } else { 6 };
         let first = carry(&mut costs, &mut now, (trials, window), |_| 10);
-        assert!(REQUESTED.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
+        assert!(FETCHED.iter().all(|way| share(&first, *way) > 0.3), "{first:?}");
         carry(&mut costs, &mut now, (200, window), |way| if way == fastest { 10 } else { 15 });
         let later = carry(&mut costs, &mut now, (1000, window), |way| if way == fastest { 10 } else { 15 });
         assert!(share(&later, fastest) > 0.95, "{fastest:?}: {}", share(&later, fastest));
-        let other = REQUESTED[(fastest as usize + 1) % 3];
+        let other = FETCHED[(fastest as usize + 1) % 3];
         carry(&mut costs, &mut now, (500, window), |way| if way == other { 10 } else { 15 });
         let later = carry(&mut costs, &mut now, (1000, window), |way| if way == other { 10 } else { 15 });
         assert!(share(&later, other) > 0.95, "{other:?}: {}", share(&later, other));
@@ -84,8 +91,9 @@ fn a_way_that_is_far_slower_is_tried_rarely() {
 fn sizes_have_costs_of_their_own() {
     let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 20 });
-    assert_eq!(costs.expect(LEN, true).way(), Way::Get);
-    let unknown = costs.expect(1 << 20, true);
+    now += REST;
+    assert_eq!(costs.expect(LEN, Reach::Get, now).way(), Way::Get);
+    let unknown = costs.expect(1 << 20, Reach::Get, now);
     assert_eq!((unknown.fragments, unknown.stream), (Duration::ZERO, true));
     assert_eq!((class_of(0), class_of(32767), class_of(32768), class_of(u64::MAX)), (0, 0, 1, CLASSES - 1));
 }
@@ -97,7 +105,8 @@ fn a_way_that_is_clearly_slower_for_near_sizes_is_not_tried_at_first() {
         carry(&mut costs, &mut now, (100, 1), |way| [40, 10, 12][way as usize]);
         let mut ways: Vec<_> = (0..9)
             .map(|_| {
-                let expected = costs.expect(len, true);
+                now += REST;
+                let expected = costs.expect(len, Reach::Get, now);
                 costs.begin(len, expected.way(), expected, now);
                 now += Duration::from_nanos(10_000 * len / LEN);
                 costs.end(len, false, now, &nothing());
@@ -117,8 +126,9 @@ fn a_way_that_was_not_tried_at_first_is_found_later() {
     let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     carry(&mut costs, &mut now, (100, 1), |way| if way == Way::Get { 10 } else { 40 });
     let here = LEN;
-    costs.classes.swap(class_of(here), class_of(2 * here));
-    assert_eq!(costs.expect(here, true).way(), Way::Get);
+    costs.sets[Pattern::Single as usize].swap(class_of(here), class_of(2 * here));
+    now += REST;
+    assert_eq!(costs.expect(here, Reach::Get, now).way(), Way::Get);
     let later = carry(&mut costs, &mut now, (2000, 1), |way| if way == Way::Cached { 5 } else { 10 });
     assert!(share(&later[1000..], Way::Cached) > 0.95, "{}", share(&later[1000..], Way::Cached));
 }
@@ -127,8 +137,8 @@ fn a_way_that_was_not_tried_at_first_is_found_later() {
 fn two_windows_are_enough_for_a_trial() {
     let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     let taken = carry(&mut costs, &mut now, (6, 64), |_| 10);
-    assert!(REQUESTED.iter().all(|way| share(&taken, *way) == 1.0 / 3.0), "{taken:?}");
-    assert!(costs.classes[class_of(LEN)].measured(Way::Cached, TRIALS, true));
+    assert!(FETCHED.iter().all(|way| share(&taken, *way) == 1.0 / 3.0), "{taken:?}");
+    assert!(costs.sets[Pattern::Window as usize][class_of(LEN)].measured(Way::Cached, TRIALS, Reach::Get));
 }
 
 #[test]
@@ -137,7 +147,7 @@ fn a_stream_without_pauses_is_timed_too() {
     let mut under_way = std::collections::VecDeque::new();
     let mut taken = Vec::new();
     for message in 0..20_000 {
-        let expected = costs.expect(LEN, true);
+        let expected = costs.expect(LEN, Reach::Get, now);
         costs.begin(LEN, expected.way(), expected, now);
         under_way.push_back(expected.way());
         taken.push(expected.way());
@@ -155,13 +165,13 @@ fn bursts_of_several_sizes_or_with_failures_are_not_timed() {
     let (mut costs, now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
     for failed in [false, true] {
         for len in [LEN, if failed { LEN } else { 1 << 20 }] {
-            let expected = costs.expect(len, true);
+            let expected = costs.expect(len, Reach::Get, now);
             costs.begin(len, expected.way(), expected, now);
         }
         for _ in 0..2 {
             costs.end(LEN, failed, now + Duration::from_secs(1), &nothing());
         }
-        assert!(costs.classes.iter().all(|class| class.costs.iter().all(|cost| cost.times == 0)));
+        assert!(costs.sets.iter().flatten().all(|class| class.costs.iter().all(|cost| cost.times == 0)));
     }
 }
 
@@ -174,7 +184,8 @@ fn costs_that_were_kept_are_not_measured_again() {
     let first = Kept::new(&parameters);
     let (mut costs, mut now) = (HostCosts::new(TRIALS, Some(at), &first), Instant::now());
     for _ in 0..9 {
-        let expected = costs.expect(LEN, true);
+        now += REST;
+        let expected = costs.expect(LEN, Reach::Get, now);
         costs.begin(LEN, expected.way(), expected, now);
         now += Duration::from_micros(if expected.way() == Way::Get { 10 } else { 20 });
         costs.end(LEN, false, now, &first);
@@ -188,7 +199,7 @@ fn costs_that_were_kept_are_not_measured_again() {
     let taken = carry(&mut costs, &mut now, (60, 1), |_| 10);
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(share(&taken, Way::Get), 1.0);
-    assert_eq!(costs.expect(LEN * 16, true).way(), Way::Streamed, "another size is tried");
+    assert_eq!(costs.expect(LEN * 16, Reach::Get, now).way(), Way::Streamed, "another size is tried");
     assert!(!caches_at(at, &second) && !caches_at(Distance::Node, &second));
 }
 
@@ -239,9 +250,58 @@ fn permits_that_nobody_uses_are_given_rarely() {
     assert!((3..40).contains(&given), "{given}");
     let long = SMALLEST << UNASKED_CLASSES;
     for _ in 0..50 {
-        let expected = costs.expect(long, true);
+        now += REST;
+        let expected = costs.expect(long, Reach::Get, now);
         assert_eq!(costs.begin(long, expected.way(), expected, now), 0, "too long to come without a request");
         now += Duration::from_micros(10);
         costs.end(long, false, now, &nothing());
+    }
+}
+
+#[test]
+fn windows_have_costs_of_their_own() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
+    // A fetch is done before the next message begins. Fragments overlap.
+    let mut window = |costs: &mut HostCosts, messages: usize, best: Way| {
+        let mut taken = Vec::new();
+        now += REST;
+        for _ in 0..messages {
+            let expected = costs.expect(LEN, Reach::Both, now);
+            let way = expected.way();
+            costs.begin(LEN, way, expected, now);
+            now += Duration::from_micros(if way == best { 10 } else { 15 });
+            costs.end(LEN, false, now, &nothing());
+            now += Duration::from_nanos(200);
+            taken.push(way);
+        }
+        taken
+    };
+    for _ in 0..300 {
+        window(&mut costs, 1, Way::Get);
+        window(&mut costs, 1, Way::Get);
+        window(&mut costs, 64, Way::Halves);
+    }
+    let ways: Vec<Way> = (0..100).flat_map(|_| window(&mut costs, 64, Way::Halves)).collect();
+    assert!(share(&ways, Way::Halves) > 0.95, "{}", share(&ways, Way::Halves));
+    window(&mut costs, 1, Way::Get);
+    let ways: Vec<Way> = (0..100).flat_map(|_| window(&mut costs, 1, Way::Get)).collect();
+    assert!(share(&ways, Way::Get) > 0.95, "{}", share(&ways, Way::Get));
+}
+
+#[test]
+fn the_sender_stores_only_where_it_can() {
+    for (reach, way) in [(Reach::Both, Way::Halves), (Reach::Get, Way::Get), (Reach::Nothing, Way::Cached)] {
+        let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
+        let mut taken = Vec::new();
+        for _ in 0..100 {
+            now += REST;
+            let expected = costs.expect(LEN, reach, now);
+            costs.begin(LEN, expected.way(), expected, now);
+            now += Duration::from_micros([40, 20, 30, 0, 10][expected.way() as usize]);
+            costs.end(LEN, false, now, &nothing());
+            taken.push(expected.way());
+        }
+        assert!(share(&taken[20..], way) > 0.95, "{reach:?}: {taken:?}");
+        assert!(taken.iter().all(|way| reach.allows(*way)));
     }
 }

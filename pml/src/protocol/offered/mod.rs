@@ -19,8 +19,7 @@ use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
 use super::transfer::{Channel, Incoming, State};
 use crate::wire::Id;
 
-pub(crate) use state::Offers;
-use state::OpenOffer;
+pub(crate) use state::{Offers, OpenOffer};
 
 /// Offers to let the sender copy the ranges that it claims, and to fetch the rest. Only where a GET is possible.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
@@ -38,6 +37,9 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     let reason = "by single copy or through internal buffers, whichever was faster for earlier messages of the size";
     Ok(Quote { how: Data::Offered, cost, reason })
 }
+
+/// What a link needs so that both processes copy (see [`halves`](super::halves)).
+pub(crate) const HALVES: Flags = Flags::GET.union(Flags::PUT).union(Flags::OFFER);
 
 /// Factor of the longer wait for a sender that has claimed a range and not sent it yet.
 const AT_WORK: usize = 16;
@@ -60,7 +62,7 @@ pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
     let Some(offer) = link.endpoint.offer() else { return false };
     let Some((from, to)) = fetch.take(window) else { return true };
     fetch.offered_any = true;
-    offers.open.push_back(OpenOffer { id, from, to, link: fetch.from.link, offer });
+    offers.open.push_back(OpenOffer { id, from, to, link: fetch.from.link, offer, stores: false });
     links.send_control(&Ack {
         sender,
         receiver: id,
@@ -76,7 +78,7 @@ pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
     true
 }
 
-/// Notes that `len` bytes for `offset` have come, so that the range was claimed. Returns false if it was not.
+/// Notes that `len` bytes for `offset` have come or were stored, so that the range was claimed. Returns false if it was not.
 pub(crate) fn was_claimed(channel: &mut Channel, id: Id, offset: u64, len: u64) -> bool {
     let offers = &mut channel.state.offers;
     let within = |open: &OpenOffer| open.id == id && (open.from..open.to).contains(&offset);
@@ -99,9 +101,20 @@ pub(crate) fn take_back(channel: &mut Channel, only: Option<Id>) -> usize {
     VecDeque::into_iter(those).filter_map(|open| end(channel, open).then_some(())).count()
 }
 
+/// Takes back the range nearest to the front of the youngest message whose sender stores, unless this process is still
+/// at work on that message. Returns whether a range is to be fetched now. For a receiver that has nothing else to fetch.
+pub(crate) fn take_back_stored(channel: &mut Channel) -> bool {
+    let State { receives, offers, .. } = &mut channel.state;
+    let idle = |id: Id| receives.get_mut(id).is_none_or(|transfer| transfer.busy == 0);
+    match offers.last_stored(idle) {
+        Some(open) => end(channel, open) || take_back_stored(channel),
+        None => false,
+    }
+}
+
 /// Ends an offer. Returns true if it was withdrawn and is to be fetched. A sender must claim a range before it sends
 /// it, so a fragment of an unclaimed range is malformed.
-fn end(channel: &mut Channel, open: OpenOffer) -> bool {
+pub(crate) fn end(channel: &mut Channel, open: OpenOffer) -> bool {
     let Channel { links, state: State { receives, offers, queues, .. } } = channel;
     let claimed = !withdraw(links, &open);
     let transfer = receives.get_mut(open.id);

@@ -23,17 +23,30 @@ pub(crate) struct Offers {
     pub(super) away: Option<u64>,
 }
 
-pub(super) struct OpenOffer {
-    pub(super) id: Id,
-    pub(super) from: u64,
-    pub(super) to: u64,
-    pub(super) link: u32,
-    pub(super) offer: Offer,
+pub(crate) struct OpenOffer {
+    pub(crate) id: Id,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) link: u32,
+    pub(crate) offer: Offer,
+    /// Whether the sender stores the range in the receiver's buffer.
+    pub(crate) stores: bool,
 }
 
 impl Offers {
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
+    }
+
+    /// Adds an offer.
+    pub(crate) fn open(&mut self, offer: OpenOffer) {
+        self.open.push_back(offer);
+    }
+
+    /// Removes the youngest offer of a range that the sender is to store, if its message is idle.
+    pub(crate) fn last_stored(&mut self, idle: impl FnOnce(Id) -> bool) -> Option<OpenOffer> {
+        let at = self.open.iter().rposition(|open| open.stores)?;
+        if idle(self.open[at].id) { self.open.remove(at) } else { None }
     }
 
     /// Drops the offers to a peer that is gone.

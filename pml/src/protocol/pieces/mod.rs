@@ -62,7 +62,7 @@ pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
         pieces.next += len;
         asked += len;
         let to = Exposed { btl, ordinal, handle, blocks: None };
-        links.queue_control(&Put { sender, receiver: id, offset, len, total: wanted, to });
+        links.queue_control(&Put { sender, receiver: id, offset, len, total: wanted, to, offer: None });
     }
     let stuck = pieces.next < wanted && pieces.lanes.iter().all(|lane| lane.holds == LaneState::Nothing);
     if stuck {

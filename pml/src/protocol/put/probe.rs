@@ -47,6 +47,9 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     if !incoming.addressable {
         return Err("the sender cannot store");
     }
+    if !to.on_device && incoming.exposed {
+        return Err("the receiver can fetch it");
+    }
     incoming.reaches()?;
     if packs && !(to.on_device && to.one_run) {
         return Err("the sender can pack only into one run of device memory");

@@ -56,7 +56,7 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
                 let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle, blocks };
                 transfer.keep(registration.into_keeper());
                 transfer.note_asked(len);
-                requests.push(Put { sender, receiver: id, offset, len, total: wanted, to });
+                requests.push(Put { sender, receiver: id, offset, len, total: wanted, to, offer: None });
                 offset += len;
             }
             Ok(None) => break,

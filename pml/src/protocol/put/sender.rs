@@ -15,7 +15,7 @@ use crate::wire::Malformed;
 
 /// Handles the receiver's request for a PUT of a range to its buffer.
 pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> Result<(), Malformed> {
-    let Put { sender: id, receiver, offset, len, total, to } = *put;
+    let Put { sender: id, receiver, offset, len, total, to, .. } = *put;
     let what = "a PUT request";
     let Channel { links, state: State { sends, queues, one_copy, .. } } = channel;
     let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;

@@ -27,7 +27,7 @@ pub(crate) fn asked_for_several(
             }
             let WholePut { sender, receiver, len, handle } = put;
             let to = Exposed { btl: via.0, ordinal: via.1, handle: *handle, blocks: None };
-            sender::asked(cx, channel, &Put { sender, receiver, offset: 0, len, total: len, to })
+            sender::asked(cx, channel, &Put { sender, receiver, offset: 0, len, total: len, to, offer: None })
         });
         first = false;
     }

@@ -10,13 +10,13 @@ use crate::core::Active;
 use crate::error::Error;
 use crate::protocol::context::{Context, Links, Step, default_stream};
 use crate::protocol::get::Remote;
-use crate::protocol::host_costs::{HostCosts, Way};
+use crate::protocol::host_costs::{HostCosts, Reach, Way};
 use crate::protocol::pieces::Pieces;
 use crate::protocol::probe::{Announcement, Costs, Data, Shape};
 use crate::protocol::receive_buffer::ReceiveBuffer;
 use crate::protocol::transfer::{AfterOrder, Channel, Incoming, Protocol, State};
 use crate::protocol::unexpected::Rendezvous;
-use crate::protocol::{choice, eager_fragments, fragments, get, offered, pieces, put, settle};
+use crate::protocol::{choice, eager_fragments, fragments, get, halves, offered, pieces, put, settle};
 use crate::status::Status;
 use crate::wire::{Id, Malformed};
 
@@ -71,6 +71,7 @@ pub(crate) fn begin(
     match (data, remote) {
         _ if ordered => move_in_order(cx, channel, id),
         (Data::Get | Data::Offered, Some(remote)) => get::begin(cx, channel, (id, remote), data == Data::Offered),
+        (Data::Halves, Some(remote)) => halves::begin(cx, channel, id, remote),
         (Data::Put, _) => put::expose(channel, id, None),
         _ => fragments::ask(channel, id, &[]),
     }
@@ -86,19 +87,29 @@ fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut 
         return choice::data(&incoming);
     }
     let kept = &cx.shared.kept;
-    let host_costs = host_costs.get_or_insert_with(|| Box::new(HostCosts::new(trials, links.distance(), kept)));
-    let expected = host_costs.expect(incoming.len, incoming.exposed);
+    let host_costs = host_costs.get_or_insert_with(|| {
+        Box::new(HostCosts::new(trials, links.distance(), kept).only(&cx.core.parameters.pml_host_way))
+    });
+    let reach = match (incoming.exposed, incoming.addressable && !cx.core.crowded) {
+        (true, true) => Reach::Both,
+        (true, false) => Reach::Get,
+        (false, _) => Reach::Nothing,
+    };
+    let now = Instant::now();
+    let expected = host_costs.expect(incoming.len, reach, now);
     let cost = |time| btl::Cost { fixed: time, bytes_per_second: f64::INFINITY };
-    incoming.costs = Costs { send: cost(expected.fragments), get: cost(expected.get), ..Costs::NOT_ASKED };
+    let (send, get, halves) = (cost(expected.fragments), cost(expected.get), cost(expected.halves));
+    incoming.costs = Costs { send, get, halves, ..Costs::NOT_ASKED };
     incoming.timed = true;
     let data = choice::data(&incoming);
     let way = match (data, expected.stream) {
         (Data::Get, _) => Way::Get,
+        (Data::Halves, _) => Way::Halves,
         (Data::Offered | Data::Fragments, true) => Way::Streamed,
         (Data::Offered | Data::Fragments, false) => Way::Cached,
         (Data::Put | Data::Pieces, _) => return data,
     };
-    transfer.unasked = host_costs.begin(incoming.len, way, expected, Instant::now());
+    transfer.unasked = host_costs.begin(incoming.len, way, expected, now);
     (transfer.stream, transfer.timed) = (expected.stream, true);
     data
 }
@@ -131,7 +142,7 @@ fn announcement(
 ) -> Announcement {
     let Channel { links, state } = channel;
     let abilities = links.abilities();
-    let both = remote.filter(|_| announced.addressable);
+    let both = remote.filter(|_| announced.addressable && shape.on_device);
     let pieces = announced.addressable && shape.packed && !cx.core.copy_only();
     Announcement {
         len: transfer.wanted,

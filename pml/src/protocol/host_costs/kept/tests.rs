@@ -24,21 +24,22 @@ impl Drop for Scratch {
     }
 }
 
-const ROW: Row = [Some(150.0), None, Some(110.0), None];
+const ROW: Row = [Some(150.0), None, Some(110.0), None, Some(70.0)];
 
 #[test]
 fn costs_are_kept_for_the_next_job() {
     let scratch = Scratch::new("next");
     let kept = scratch.kept();
-    assert_eq!(kept.rows(Distance::SharedL3), None);
+    assert_eq!(kept.rows(Distance::SharedL3, Pattern::Single), None);
     kept.save();
     assert!(!scratch.0.exists(), "nothing is new");
-    kept.note(Distance::SharedL3, 2, &ROW);
+    kept.note((Distance::SharedL3, Pattern::Single), 2, &ROW);
     kept.save();
     let next = scratch.kept();
-    let rows = next.rows(Distance::SharedL3).unwrap();
+    let rows = next.rows(Distance::SharedL3, Pattern::Single).unwrap();
     assert_eq!((rows[2], rows[1]), (ROW, Row::default()));
-    assert_eq!(next.rows(Distance::Node), None);
+    assert_eq!(next.rows(Distance::SharedL3, Pattern::Window), None);
+    assert_eq!(next.rows(Distance::Node, Pattern::Single), None);
 }
 
 #[test]
@@ -46,46 +47,47 @@ fn processes_add_to_what_others_wrote() {
     let scratch = Scratch::new("add");
     let [first, second] = [scratch.kept(), scratch.kept()];
     for kept in [&first, &second] {
-        assert_eq!(kept.rows(Distance::Node), None, "both have read");
+        assert_eq!(kept.rows(Distance::Node, Pattern::Single), None, "both have read");
     }
-    first.note(Distance::Node, 0, &[Some(200.0), None, None, None]);
-    second.note(Distance::Node, 0, &[None, Some(90.0), None, None]);
-    second.note(Distance::SharedL2, 1, &ROW);
+    first.note((Distance::Node, Pattern::Single), 0, &[Some(200.0), None, None, None, None]);
+    second.note((Distance::Node, Pattern::Single), 0, &[None, Some(90.0), None, None, None]);
+    second.note((Distance::SharedL2, Pattern::Single), 1, &ROW);
     first.save();
     second.save();
     let next = scratch.kept();
-    assert_eq!(next.rows(Distance::Node).unwrap()[0], [Some(200.0), Some(90.0), None, None]);
-    assert_eq!(next.rows(Distance::SharedL2).unwrap()[1], ROW);
+    assert_eq!(next.rows(Distance::Node, Pattern::Single).unwrap()[0], [Some(200.0), Some(90.0), None, None, None]);
+    assert_eq!(next.rows(Distance::SharedL2, Pattern::Single).unwrap()[1], ROW);
 }
 
 #[test]
 fn only_what_differs_is_written() {
     let scratch = Scratch::new("differs");
     let kept = scratch.kept();
-    kept.note(Distance::SharedL3, 2, &ROW);
+    kept.note((Distance::SharedL3, Pattern::Single), 2, &ROW);
     kept.save();
     std::fs::remove_file(scratch.file()).unwrap();
-    kept.note(Distance::SharedL3, 2, &[Some(155.0), None, Some(110.0), None]);
+    kept.note((Distance::SharedL3, Pattern::Single), 2, &[Some(155.0), None, Some(110.0), None, Some(70.0)]);
     kept.save();
     assert!(!scratch.file().exists(), "a difference of a thirtieth");
-    kept.note(Distance::SharedL3, 2, &[Some(190.0), None, None, None]);
+    kept.note((Distance::SharedL3, Pattern::Single), 2, &[Some(190.0), None, None, None, None]);
     kept.save();
     assert!(scratch.file().exists());
 }
 
 #[test]
 fn files_of_another_boot_and_malformed_files_are_ignored() {
-    let table = Table::from([(Distance::SharedL3, [ROW; CLASSES])]);
+    let table = Table::from(Pattern::ALL.map(|pattern| ((Distance::SharedL3, pattern), [ROW; CLASSES])));
     let text = write("here", &table);
     assert_eq!(read(&text, "here"), Ok(table));
     assert_eq!(read(&text, "there"), Ok(Table::new()));
-    assert_eq!(read(&text.replace("format 2", "format 3"), "here"), Ok(Table::new()));
+    assert_eq!(read(&text.replace("format 3", "format 4"), "here"), Ok(Table::new()));
     assert!(read(text.trim_end().strip_suffix("end").unwrap(), "here").is_err());
     for (from, to) in [
-        ("l3 16384", "l4 16384"),
-        ("l3 16384", "l3 16385"),
-        ("150 - 110", "150 - 110 1"),
-        ("150 - 110", "150 -"),
+        ("l3 single 16384", "l4 single 16384"),
+        ("l3 single 16384", "l3 double 16384"),
+        ("l3 single 16384", "l3 single 16385"),
+        ("150 - 110 - 70", "150 - 110 - 70 1"),
+        ("150 - 110 - 70", "150 - 110 -"),
         ("150 - 110", "0 - 110"),
         ("150 - 110", "-1 - 110"),
         ("150 - 110", "9999999999999 - 110"),
@@ -98,11 +100,11 @@ fn files_of_another_boot_and_malformed_files_are_ignored() {
 fn nothing_is_read_or_written_without_trials() {
     let scratch = Scratch::new("none");
     let kept = scratch.kept();
-    kept.note(Distance::SharedL3, 2, &ROW);
+    kept.note((Distance::SharedL3, Pattern::Single), 2, &ROW);
     kept.save();
     let mut parameters = Parameters::default();
     for setting in [format!("costs_folder={}", scratch.0.display()), "pml_host_trials=0".to_owned()] {
         parameters.assign_internal(&setting).unwrap();
     }
-    assert_eq!(Kept::new(&parameters).rows(Distance::SharedL3), None);
+    assert_eq!(Kept::new(&parameters).rows(Distance::SharedL3, Pattern::Single), None);
 }
