@@ -141,6 +141,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["protocol"],
             &["tag"],
             &["am"],
+            &["shapes"],
             &["rma"],
             &["stream"],
             &["osc"],

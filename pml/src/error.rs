@@ -137,11 +137,11 @@ pub enum Error {
         refusal: Refusal,
     },
     /// The buffers of an operation on a window hold different amounts of data.
-    #[error("the buffers of an operation on a window hold {origin} and {target} bytes: describe equal amounts")]
+    #[error("the buffers of a one-sided operation hold {origin} and {target} bytes: describe equal amounts")]
     UnequalBuffers {
         /// The bytes of the origin's or result's buffer.
         origin: u64,
-        /// The bytes in the target's window.
+        /// The bytes in the target's memory.
         target: u64,
     },
     /// A call is not allowed in the present epoch of a window.
@@ -150,8 +150,10 @@ pub enum Error {
         /// What to do.
         advice: &'static str,
     },
-    /// A datatype has too many blocks for an operation on a window.
-    #[error("an element of {blocks} blocks exceeds the limit of {limit} for windows: use several operations")]
+    /// A datatype has too many blocks for the target of a one-sided operation.
+    #[error(
+        "an element of {blocks} blocks exceeds the limit of {limit} for one-sided operations: use several operations"
+    )]
     TooManyBlocks {
         /// The blocks of an element.
         blocks: u64,
@@ -214,8 +216,8 @@ pub enum Error {
         /// The rank in the job that owns the registered memory.
         target: Rank,
     },
-    /// The buffer of a put or get is not one run of bytes.
-    #[error("a put or get needs one run of bytes: pack the elements, or move each block on its own")]
+    /// The buffer of a put in the order of a stream is not one run of bytes.
+    #[error("a put of a stream needs one run of bytes: pack the elements, or put each block on its own")]
     NotContiguous,
     /// The memory cannot be registered.
     #[error("the memory cannot be registered: {reason}")]

@@ -13,6 +13,7 @@
 //! - `protocol`: moves a message's data, one file for each protocol.
 //! - `tag`: matching, communicators, requests, and the calls of [`Engine`].
 //! - `am`: active messages.
+//! - `shapes`: elements of memory that another process reaches.
 //! - `rma`: one-sided operations, which are active messages.
 //! - `osc`: windows, which are active messages, too.
 //! - `stream`: messages in the order of a device's stream, with a thread of their own.
@@ -27,6 +28,7 @@ mod osc;
 mod protocol;
 mod refusal;
 mod rma;
+mod shapes;
 mod status;
 mod stream;
 mod tag;
@@ -40,7 +42,9 @@ pub use error::{Abort, Error};
 pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, Then as WindowThen, Window};
 pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;
-pub use rma::{AtomicOperation, OneSided, Place, Registered, RegisteredWord, RemoteKey, Signal, SignalUpdate, Width};
+pub use rma::{
+    AtomicOperation, OneSided, Place, Registered, RegisteredWord, RemoteKey, Signal, SignalUpdate, Target, Width,
+};
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use stream::{
     Prepared, PreparedPath, PutPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread,

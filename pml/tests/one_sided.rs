@@ -168,10 +168,12 @@ fn mistakes_are_found_before_anything_is_sent() {
     assert_eq!(sides.ranks.net.in_flight(), 0, "nothing was sent");
     let layout = cableway_datatype::Datatype::vector(2, 1, 2, &cableway_datatype::Predefined::Byte.datatype());
     let layout = layout.unwrap().commit();
-    let request = Request::new();
-    // SAFETY: the memory is valid.
-    let error = unsafe { sides.sides[0].put(Buffer::typed([1_u8; 4].as_ptr(), 1, &layout), key.at(0), None, &request) };
-    assert!(matches!(error, Err(Error::NotContiguous)), "{error:?}");
+    let data = [1_u8; 4];
+    let error = sides.put_from(0, Buffer::bytes(data.as_ptr(), 3), key.at(0).typed(1, &layout), None);
+    assert!(matches!(error, Err(Error::UnequalBuffers { origin: 3, target: 2 })), "{error:?}");
+    let error = sides.put_from(0, Buffer::bytes(data.as_ptr(), 2), key.at(62).typed(1, &layout), None);
+    assert!(matches!(error, Err(Error::OutsideRegistration { registered: 64, .. })), "{error:?}");
+    assert_eq!(sides.ranks.net.in_flight(), 0, "nothing was sent");
 }
 
 #[test]

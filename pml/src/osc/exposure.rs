@@ -1,12 +1,12 @@
 //! The memory that a window exposes in this process, and the check that an operation stays within it.
 
-use cableway_datatype::{Datatype, Layout, Predefined};
 use parking_lot::RwLock;
 
-use super::wire::{Block, Reach};
+use super::wire::Reach;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::refusal::Refusal;
+use crate::shapes::{Block, Elements};
 
 /// What a process exposes in a window.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +46,10 @@ impl Region {
 /// Bytes of exposed memory.
 #[derive(Debug)]
 pub(super) struct Reached {
+    /// Of the lowest byte.
     address: usize,
-    count: u64,
-    layout: Option<Layout>,
+    /// `None`: one run.
+    elements: Option<Elements>,
     /// The bytes of data.
     pub(super) len: u64,
 }
@@ -56,9 +57,9 @@ pub(super) struct Reached {
 impl Reached {
     pub(super) fn buffer(&self) -> Buffer<'_> {
         let address = std::ptr::with_exposed_provenance(self.address);
-        match &self.layout {
-            None => Buffer::bytes(address, self.count),
-            Some(layout) => Buffer::typed(address, self.count, layout),
+        match &self.elements {
+            None => Buffer::bytes(address, self.len),
+            Some(elements) => elements.buffer(address),
         }
     }
 }
@@ -117,19 +118,16 @@ impl Exposure {
         let reached = match *reach {
             Reach::Run { offset, len } => {
                 let address = self.check(origin + i128::from(offset), len)?;
-                Reached { address, count: len, layout: None, len }
+                Reached { address, elements: None, len }
             }
             Reach::Elements { count, extent, .. } => {
-                let layout = layout_of(blocks, extent).ok_or(Refusal::OutOfRange)?;
-                let len = layout.packed_size(count).map_err(|_| Refusal::OutOfRange)?;
-                if len == 0 {
-                    return Ok(Reached { address: 0, count: 0, layout: None, len });
+                if count == 0 {
+                    return Ok(Reached { address: 0, elements: None, len: 0 });
                 }
-                let (low, bytes) = layout.span(count).ok_or(Refusal::OutOfRange)?;
-                let first = self.check(origin + i128::from(low), bytes)?;
-                // Offsets count from here, which may lie outside.
-                let address = first.wrapping_add_signed((low as isize).wrapping_neg());
-                Reached { address, count, layout: Some(layout), len }
+                let elements = Elements::of_blocks(blocks, count, extent).ok_or(Refusal::OutOfRange)?;
+                let address = self.check(origin + i128::from(elements.low()), elements.range())?;
+                let len = elements.len();
+                Reached { address, elements: Some(elements), len }
             }
         };
         Ok(reached)
@@ -143,13 +141,6 @@ impl Exposure {
         let covered = self.regions.read().iter().any(|region| region.covers(first, len));
         if covered { usize::try_from(first).map_err(|_| Refusal::OutOfRange) } else { Err(Refusal::OutOfRange) }
     }
-}
-
-fn layout_of(blocks: &[Block], extent: i64) -> Option<Layout> {
-    let lengths: Vec<i64> = blocks.iter().map(|block| i64::try_from(block.len).ok()).collect::<Option<_>>()?;
-    let offsets: Vec<i64> = blocks.iter().map(|block| block.offset).collect();
-    let datatype = Datatype::hindexed(&lengths, &offsets, &Predefined::Byte.datatype()).ok()?;
-    Some(Datatype::resized(&datatype, 0, extent).ok()?.commit())
 }
 
 #[cfg(test)]

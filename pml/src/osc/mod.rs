@@ -39,6 +39,8 @@ use crate::am::{ActiveMessages, Arrival};
 use crate::buffer::Buffer;
 use crate::core::{self, Done};
 use crate::error::Error;
+use crate::refusal::Refusal;
+use crate::shapes::{Block, Described, Elements};
 use crate::tag::{Communicator, Engine};
 use crate::wire::Malformed;
 use accumulates::WIDEST;
@@ -47,7 +49,7 @@ use exposure::Exposure;
 use origin::{Data, Operation, Origin};
 use sync::Sync;
 use target::Target;
-use wire::{ANSWER, ASK, Ask, Block, MOST_BLOCKS, NOTICE, Notice, Reach, SHAPE, Wish};
+use wire::{ANSWER, ASK, Ask, NOTICE, Notice, Reach, SHAPE, Wish};
 
 /// What an access does. Lengths are those of the data, so they are equal at both ends.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +129,7 @@ impl Window {
         let notices = sync.clone();
         handle(&active, NOTICE, move |arrival| note(&notices, arrival))?;
         let shapes = target.clone();
-        handle(&active, SHAPE, move |arrival| shapes.shape(&arrival))?;
+        handle(&active, SHAPE, move |arrival| shapes.shapes.arrive(&arrival))?;
         let answers = origin.clone();
         handle(&active, ANSWER, move |arrival| answers.answer(arrival))?;
         let asks = target.clone();
@@ -162,7 +164,7 @@ impl Window {
             }
             return Ok(());
         }
-        let (reach, blocks) = describe(access.reach)?;
+        let (reach, blocks) = describe(access, len)?;
         let ask = Ask { number: 0, displacement: access.displacement, wish, reach };
         let operation = Operation { target: access.target, ask, blocks, len, data, result, then };
         // SAFETY: the caller's promise.
@@ -279,19 +281,18 @@ fn note(sync: &Mutex<Sync>, arrival: Arrival<'_>) -> Result<(), Malformed> {
 }
 
 /// Describes the target's bytes.
-fn describe(reach: Buffer<'_>) -> Result<(Reach, Vec<Block>), Error> {
+fn describe(access: &Access<'_>, len: u64) -> Result<(Reach, Vec<Block>), Error> {
+    let &Access { target: rank, displacement, reach, .. } = access;
     let from = reach.address().addr() as i64;
     let Some(layout) = reach.layout() else { return Ok((Reach::Run { offset: from, len: reach.count() }, Vec::new())) };
     if let Some((offset, len)) = layout.contiguous_span(reach.count()) {
         return Ok((Reach::Run { offset: from.wrapping_add(offset), len }, Vec::new()));
     }
-    if layout.block_count() > MOST_BLOCKS as u64 {
-        return Err(Error::TooManyBlocks { blocks: layout.block_count(), limit: MOST_BLOCKS });
-    }
-    let block = |block: cableway_datatype::Block| Block { offset: block.offset.wrapping_add(from), len: block.len };
-    let blocks: Vec<Block> = layout.blocks(1).map(block).collect();
-    let count = reach.count();
-    Ok((Reach::Elements { blocks: blocks.len() as u32, count, extent: layout.extent() }, blocks))
+    // Elements beyond 64 bits are in no window.
+    let outside = || Error::RefusedByWindow { rank, displacement, len, refusal: Refusal::OutOfRange };
+    let elements = Elements::new(layout.clone(), reach.count()).ok_or_else(outside)?;
+    let Described { blocks, count, extent } = elements.describe(from)?;
+    Ok((Reach::Elements { blocks: blocks.len() as u32, count, extent }, blocks))
 }
 
 /// Parses all headers, and writes them again. For fuzzers.

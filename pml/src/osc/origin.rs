@@ -9,11 +9,12 @@ use std::sync::Arc;
 use ahash::RandomState;
 use parking_lot::Mutex;
 
-use super::wire::{ASK, Answer, Ask, BLOCKS_IN_ASK, BLOCKS_IN_SHAPE, Block, SHAPE, block_bytes};
+use super::wire::{ASK, Answer, Ask, BLOCKS_IN_ASK, SHAPE};
 use crate::am::{Arrival, Poster};
 use crate::buffer::{Buffer, OwnedBuffer};
 use crate::error::Error;
 use crate::refusal::Refusal;
+use crate::shapes::{Block, post_shapes};
 use crate::wire::Malformed;
 
 /// A function that gets an operation's error once the operation is complete.
@@ -94,7 +95,7 @@ impl Origin {
         let in_ask = if operation.blocks.len() <= BLOCKS_IN_ASK { &operation.blocks[..] } else { &[] };
         let header = operation.ask.to_bytes(in_ask);
         let shapes = if in_ask.is_empty() { &operation.blocks[..] } else { &[] };
-        let posted = post_shapes(poster, operation.target, shapes).and_then(|()| {
+        let posted = post_shapes(poster, operation.target, SHAPE, shapes).and_then(|()| {
             let origin = self.clone();
             let left = move |result: Result<(), Error>| origin.part_ended(number, result.err());
             match operation.data {
@@ -231,15 +232,4 @@ impl Origin {
         errors.for_each(drop);
         first.map_or(Ok(()), Err)
     }
-}
-
-/// Posts the blocks that an ask has no room for.
-fn post_shapes(poster: &Poster, target: u32, blocks: &[Block]) -> Result<(), Error> {
-    for some in blocks.chunks(BLOCKS_IN_SHAPE) {
-        let bytes = block_bytes(some);
-        let buffer = Buffer::bytes(bytes.as_ptr(), bytes.len() as u64);
-        // SAFETY: the bytes are valid host memory, and few enough to be copied.
-        unsafe { poster.post_inline(target, SHAPE, &[], buffer)? };
-    }
-    Ok(())
 }

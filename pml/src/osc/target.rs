@@ -2,33 +2,31 @@
 //!
 //! An ask is checked before anything is written: the range, the length of the data, and the reduction.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use ahash::RandomState;
 use parking_lot::Mutex;
 
 use super::accumulates::{Accumulate, Change, Queues, Ready, allocate};
 use super::exposure::{Exposure, Reached};
 use super::host::Host;
-use super::wire::{ANSWER, ANSWER_LEN, Answer, Ask, BLOCKS_IN_SHAPE, Block, MOST_BLOCKS, Reach, Wish, parse_blocks};
+use super::wire::{ANSWER, ANSWER_LEN, Answer, Ask, Reach, Wish};
 use crate::am::{Arrival, Poster};
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::refusal::Refusal;
+use crate::shapes::Gathered;
 use crate::wire::Malformed;
 
 pub(super) struct Target {
     pub(super) exposure: Exposure,
     host: Arc<dyn Host>,
-    /// Blocks that shapes have brought, for the next ask of that origin.
-    shapes: Mutex<HashMap<u32, Vec<Block>, RandomState>>,
+    pub(super) shapes: Gathered,
     queues: Mutex<Queues>,
 }
 
 impl Target {
     pub(super) fn new(exposure: Exposure, host: Arc<dyn Host>) -> Self {
-        Target { exposure, host, shapes: Mutex::default(), queues: Mutex::default() }
+        Target { exposure, host, shapes: Gathered::default(), queues: Mutex::default() }
     }
 
     /// Returns whether no accumulate waits for its turn.
@@ -36,35 +34,14 @@ impl Target {
         self.queues.lock().is_empty()
     }
 
-    /// Keeps the blocks of a shape.
-    pub(super) fn shape(&self, arrival: &Arrival<'_>) -> Result<(), Malformed> {
-        let data = arrival.data().ok_or(Malformed::OneSided("the blocks of a shape do not come with it"))?;
-        let blocks = parse_blocks(data)?;
-        let mut shapes = self.shapes.lock();
-        let kept = shapes.entry(arrival.source()).or_default();
-        if blocks.is_empty() || blocks.len() > BLOCKS_IN_SHAPE || kept.len() + blocks.len() > MOST_BLOCKS {
-            return Err(Malformed::OneSided("a shape has too many blocks, or none"));
-        }
-        kept.extend(blocks);
-        Ok(())
-    }
-
     /// Does what a peer asks for, and answers. Data may land later.
     pub(super) fn serve(self: &Arc<Self>, arrival: Arrival<'_>) -> Result<(), Malformed> {
-        let (ask, mut blocks) = Ask::parse(arrival.header())?;
-        let earlier = self.shapes.lock().remove(&arrival.source()).unwrap_or_default();
-        if blocks.is_empty() {
-            blocks = earlier;
-        } else if !earlier.is_empty() {
-            return Err(Malformed::OneSided("the blocks of a shape come twice"));
-        }
+        let (ask, inline) = Ask::parse(arrival.header())?;
         let expected = match ask.reach {
             Reach::Run { .. } => 0,
-            Reach::Elements { blocks, .. } => blocks as usize,
+            Reach::Elements { blocks, .. } => blocks,
         };
-        if blocks.len() != expected {
-            return Err(Malformed::OneSided("an ask has more or fewer blocks than it says"));
-        }
+        let blocks = self.shapes.complete(arrival.source(), inline, expected)?;
         let reply = Reply { poster: arrival.poster().clone(), to: arrival.source(), number: ask.number };
         // The drop of the arrival drops the data of what is refused.
         let reached = match self.exposure.find(ask.displacement, &ask.reach, &blocks) {

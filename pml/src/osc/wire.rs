@@ -4,23 +4,22 @@
 //! ask     | number: u64 | displacement: i64 | kind: u8 | combine: u8 | z: 2 | operation: u32 | element: u32 |
 //!         | blocks: u32 | offset: i64 | count: u64 | extent: i64 |                              56 bytes
 //!         | the blocks of an element, unless shapes have brought them |
-//! block   | offset: i64 | len: u64 |                                                            16 bytes
-//! shape   | blocks |
 //! answer  | number: u64 | code: u32 | z: u32 |                                                  16 bytes
 //! notice  | kind: u32 |                                                                          4 bytes
 //! ```
 //!
-//! An ask reaches a run of bytes (`blocks` is 0, `count` is its length) or `count` elements of `blocks` blocks each. Up
-//! to [`BLOCKS_IN_ASK`] blocks follow the ask. More come before it as the inline data of shapes. The data of a put or
-//! accumulate comes with the ask, and what is fetched with the answer.
+//! An ask reaches a run of bytes (`blocks` is 0, `count` is its length) or `count` elements of `blocks` blocks each
+//! (`pml/src/shapes`). Up to [`BLOCKS_IN_ASK`] blocks follow the ask. More come before it as the inline data of shapes. The
+//! data of a put or accumulate comes with the ask, and what is fetched with the answer.
 
 use std::mem::offset_of;
 
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::am::{HEADER_LIMIT, INLINE_LIMIT};
+use crate::am::HEADER_LIMIT;
 use crate::refusal::Refusal;
+use crate::shapes::{BLOCK_LEN, Block, MOST_BLOCKS, block_bytes, parse_blocks};
 use crate::wire::{Malformed, layouts};
 
 layouts! {
@@ -39,24 +38,21 @@ layouts! {
         extent: I64,
     }
     /// See the module.
-    BlockLayout { offset: I64, len: U64 }
-    /// See the module.
     AnswerLayout { number: U64, code: U32, zero: U32 }
     /// See the module.
     NoticeLayout { kind: U32 }
 }
 
 const ASK_LEN: usize = size_of::<AskLayout>();
-const BLOCK_LEN: usize = size_of::<BlockLayout>();
 pub(super) const ANSWER_LEN: usize = size_of::<AnswerLayout>();
 pub(super) const NOTICE_LEN: usize = size_of::<NoticeLayout>();
 
 const _: () = {
-    assert!(ASK_LEN == 56 && BLOCK_LEN == 16 && ANSWER_LEN == 16 && NOTICE_LEN == 4);
+    assert!(ASK_LEN == 56 && ANSWER_LEN == 16 && NOTICE_LEN == 4);
     assert!(offset_of!(AskLayout, displacement) == 8 && offset_of!(AskLayout, kind) == 16);
     assert!(offset_of!(AskLayout, operation) == 20 && offset_of!(AskLayout, blocks) == 28);
     assert!(offset_of!(AskLayout, offset) == 32 && offset_of!(AskLayout, extent) == 48);
-    assert!(offset_of!(BlockLayout, len) == 8 && offset_of!(AnswerLayout, code) == 8);
+    assert!(offset_of!(AnswerLayout, code) == 8);
 };
 
 /// The ids of the active messages.
@@ -67,10 +63,6 @@ pub(super) const NOTICE: u32 = 4;
 
 /// The blocks that an ask has room for.
 pub(super) const BLOCKS_IN_ASK: usize = (HEADER_LIMIT - ASK_LEN) / BLOCK_LEN;
-/// The blocks that a shape has room for.
-pub(super) const BLOCKS_IN_SHAPE: usize = INLINE_LIMIT / BLOCK_LEN;
-/// The most blocks of an element. It bounds the memory that a peer can make a process use.
-pub(super) const MOST_BLOCKS: usize = 1 << 22;
 
 /// How an accumulate combines the window's elements with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,13 +97,6 @@ pub(super) enum Wish {
 pub(super) enum Reach {
     Run { offset: i64, len: u64 },
     Elements { blocks: u32, count: u64, extent: i64 },
-}
-
-/// One run of bytes of an element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
-    pub(super) offset: i64,
-    pub(super) len: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,20 +203,6 @@ impl Ask {
         let blocks = parse_blocks(rest)?;
         Ok((Ask { number: layout.number.get(), displacement: layout.displacement.get(), wish, reach }, blocks))
     }
-}
-
-/// Writes blocks, at most [`BLOCKS_IN_SHAPE`] of them.
-pub(super) fn block_bytes(blocks: &[Block]) -> Vec<u8> {
-    let layout = |block: &Block| BlockLayout { offset: block.offset.into(), len: block.len.into() };
-    blocks.iter().flat_map(|block| layout(block).as_bytes().to_vec()).collect()
-}
-
-/// Parses blocks.
-pub(super) fn parse_blocks(bytes: &[u8]) -> Result<Vec<Block>, Malformed> {
-    let layouts = <[BlockLayout]>::ref_from_bytes(bytes)
-        .map_err(|_| Malformed::OneSided("the blocks of a shape are not whole"))?;
-    let block = |layout: &BlockLayout| Block { offset: layout.offset.get(), len: layout.len.get() };
-    Ok(layouts.iter().map(block).collect())
 }
 
 impl Answer {

@@ -26,6 +26,8 @@ pub(super) struct Caller {
     pub(super) poster: Poster,
     /// By target.
     lanes: Box<[OnceLock<Arc<Lane>>]>,
+    /// Held while shapes and the ask to which they belong are posted.
+    pub(super) posting: Mutex<()>,
 }
 
 /// The operations to one target.
@@ -83,7 +85,7 @@ struct State {
 impl Caller {
     pub(super) fn new(poster: Poster) -> Self {
         let lanes = (0..poster.size()).map(|_| OnceLock::new()).collect();
-        Caller { poster, lanes }
+        Caller { poster, lanes, posting: Mutex::default() }
     }
 
     /// Adds an operation, which `make` makes from its number, and starts it unless a fence holds it.

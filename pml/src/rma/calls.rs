@@ -11,14 +11,18 @@ use cableway_common_cuda::{Location, MemoryClass};
 use super::OneSided;
 use super::key::{Place, RemoteKey};
 use super::kinds::{AtomicOperation, Signal, SignalUpdate, Width};
-use super::operation::{Local, Memory, Operation};
+use super::local::{Local, Memory};
+use super::operation::Operation;
 use super::registry::Span;
+use super::scattered::{self, Way};
+use super::target::Target;
 use super::wire::{Ask, Change, SignalAsk, Update, Wish};
 use super::words::{self, Word};
 use crate::am::INLINE_LIMIT;
 use crate::buffer::Buffer;
 use crate::core::Active;
 use crate::error::Error;
+use crate::shapes::Elements;
 use crate::status::Outcome;
 use crate::tag::Request;
 
@@ -26,12 +30,23 @@ use crate::tag::Request;
 struct Checked<'k> {
     key: &'k RemoteKey,
     span: Span,
+    elements: Option<Elements>,
     wish: Wish,
     local: Local,
 }
 
+impl Checked<'_> {
+    /// Returns the memory of a put or get.
+    fn memory(&self) -> Option<&Memory> {
+        match &self.local {
+            Local::Put(memory) | Local::Get(memory) => Some(memory),
+            Local::Atomic(_) => None,
+        }
+    }
+}
+
 impl OneSided {
-    /// Starts to copy `from`, one run of bytes on the host or a device, to `to`. Then `signal` is given. If the answer is
+    /// Starts to copy `from`, on the host or a device, to `to`. Either may have a layout. Then `signal` is given. If the answer is
     /// [`Outcome::Complete`], both are done at the target and the request is not active. Otherwise the request completes
     /// when both are done.
     ///
@@ -39,41 +54,32 @@ impl OneSided {
     /// As [`Engine::isend`](crate::Engine::isend).
     ///
     /// # Errors
-    /// The place is not within the memory, the buffer is not one run of bytes, the signal is misaligned or of another
-    /// process, or the target is gone. The request is not active then. Later failures are reported in the request.
-    pub unsafe fn put(
+    /// The target is not within the memory or has another length than the buffer, the signal is misaligned or of another
+    /// process, or the target's process is gone. The request is not active then. Later failures are reported in the request.
+    pub unsafe fn put<'k>(
         &self,
         from: Buffer<'_>,
-        to: Place<'_>,
+        to: impl Into<Target<'k>>,
         signal: Option<Signal<'_>>,
         request: *const Request,
     ) -> Result<Outcome, Error> {
         let memory = Memory::of(from)?;
-        let span = self.span(to, memory.len)?;
-        let asked = signal.map(|signal| self.signal(&signal, to.key.rank())).transpose()?;
-        if to.key.is_mappable() {
-            // SAFETY: the caller's promise.
-            if unsafe { self.store(to.key, &span, &memory, asked.as_ref()) }? {
-                return Ok(Outcome::Complete);
-            }
-        }
+        let (place, elements) = to.into().find(memory.len)?;
+        let span = self.span(place, memory.len, elements.as_ref())?;
+        let asked = signal.map(|signal| self.signal(&signal, place.key.rank())).transpose()?;
+        let (wish, local) = (Wish::Put(asked), Local::Put(memory));
         // SAFETY: the caller's promise.
-        unsafe {
-            self.start(Checked { key: to.key, span, wish: Wish::Put(asked), local: Local::Put(memory) }, request)?
-        };
-        self.want(to.key);
-        if let Some(signal) = &signal {
-            self.want(signal.at.key);
-        }
-        Ok(Outcome::Started)
+        unsafe { self.move_bytes(Checked { key: place.key, span, elements, wish, local }, signal, request) }
     }
 
-    /// Checks the arguments of a [`put`](Self::put) that starts later.
+    /// Checks the arguments of a [`put`](Self::put) of one run of bytes that starts later.
     ///
     /// # Errors
-    /// As there.
+    /// As there, or the buffer is not one run.
     pub fn check_put(&self, from: Buffer<'_>, to: Place<'_>, signal: Option<Signal<'_>>) -> Result<(), Error> {
-        self.span(to, Memory::of(from)?.len)?;
+        let len = from.packed_len()?;
+        from.contiguous().ok_or(Error::NotContiguous)?;
+        self.span(to, len, None)?;
         signal.map(|signal| self.signal(&signal, to.key.rank())).transpose()?;
         self.check_peer(to.key.rank())
     }
@@ -87,35 +93,48 @@ impl OneSided {
         self.caller.check(rank)
     }
 
-    /// Starts to copy from `from` to `into`, one run of bytes on the host or a device. Fills the buffer. Then `signal` is
-    /// given. Answers as [`put`](Self::put) does.
+    /// Starts to copy from `from` to `into`, on the host or a device. Either may have a layout. Fills the buffer. Then `signal`
+    /// is given. Answers as [`put`](Self::put) does.
     ///
     /// # Safety
     /// As [`Engine::irecv`](crate::Engine::irecv).
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub unsafe fn get(
+    pub unsafe fn get<'k>(
         &self,
         into: Buffer<'_>,
-        from: Place<'_>,
+        from: impl Into<Target<'k>>,
         signal: Option<Signal<'_>>,
         request: *const Request,
     ) -> Result<Outcome, Error> {
         let memory = Memory::of(into)?;
-        let span = self.span(from, memory.len)?;
-        let asked = signal.map(|signal| self.signal(&signal, from.key.rank())).transpose()?;
-        if from.key.is_mappable() {
-            // SAFETY: the caller's promise.
-            if unsafe { self.fetch(from.key, &span, &memory, asked.as_ref()) }? {
-                return Ok(Outcome::Complete);
-            }
+        let (place, elements) = from.into().find(memory.len)?;
+        let span = self.span(place, memory.len, elements.as_ref())?;
+        let asked = signal.map(|signal| self.signal(&signal, place.key.rank())).transpose()?;
+        let (wish, local) = (Wish::Get(asked), Local::Get(memory));
+        // SAFETY: the caller's promise.
+        unsafe { self.move_bytes(Checked { key: place.key, span, elements, wish, local }, signal, request) }
+    }
+
+    /// Moves the bytes of a put or get at once, if the memory is mapped here, or starts to.
+    ///
+    /// # Safety
+    /// As [`put`](Self::put) or [`get`](Self::get).
+    unsafe fn move_bytes(
+        &self,
+        checked: Checked<'_>,
+        signal: Option<Signal<'_>>,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        let key = checked.key;
+        // SAFETY: the caller's promise.
+        if key.is_mappable() && unsafe { self.by_processor(&checked) }? {
+            return Ok(Outcome::Complete);
         }
         // SAFETY: the caller's promise.
-        unsafe {
-            self.start(Checked { key: from.key, span, wish: Wish::Get(asked), local: Local::Get(memory) }, request)?
-        };
-        self.want(from.key);
+        unsafe { self.start(checked, request)? };
+        self.want(key);
         if let Some(signal) = &signal {
             self.want(signal.at.key);
         }
@@ -161,62 +180,50 @@ impl OneSided {
         }
         let (wish, local) = (Wish::Atomic(change), Local::Atomic(old.expose_provenance()));
         // SAFETY: the caller's promise.
-        unsafe { self.start(Checked { key: at.key, span, wish, local }, request)? };
+        unsafe { self.start(Checked { key: at.key, span, elements: None, wish, local }, request)? };
         self.want(at.key);
         Ok(Outcome::Started)
     }
 
-    /// Puts by stores, if the memory and the signal's word are mapped here. Returns whether it did.
+    /// Puts by stores or gets by loads, if the memory and the signal's word are mapped here. Returns whether it did.
     ///
     /// # Safety
-    /// The memory is valid for reads.
-    unsafe fn store(
-        &self,
-        key: &RemoteKey,
-        span: &Span,
-        from: &Memory,
-        signal: Option<&SignalAsk>,
-    ) -> Result<bool, Error> {
+    /// As [`put`](Self::put) or [`get`](Self::get).
+    unsafe fn by_processor(&self, checked: &Checked<'_>) -> Result<bool, Error> {
         self.engine.core().check_open()?;
-        let (to, source, len) = (key.rank(), from.address_of(), from.len as usize);
-        if len > 0 && self.engine.devices().classify(source, len).on_device() {
+        let Checked { key, span, elements, wish, .. } = checked;
+        let (way, signal) = match wish {
+            Wish::Put(signal) => (Way::Store, signal),
+            Wish::Get(signal) => (Way::Fetch, signal),
+            Wish::Atomic(_) => return Ok(false),
+        };
+        let (Some(memory), devices) = (checked.memory(), self.engine.devices()) else { return Ok(false) };
+        if memory.is_on_device(devices) {
             return Ok(false);
         }
-        // SAFETY: the caller promises that this host memory is valid, and the other is mapped and may be written. Both may
-        // be the same memory.
-        Ok(self.by_mapping(to, span, signal, |place| unsafe { std::ptr::copy(source, place, len) }))
+        let elements = elements.as_ref();
+        let range = Span { len: elements.map_or(span.len, Elements::range), ..*span };
+        // SAFETY: the caller promises that this host memory is valid, and the other is mapped and may be written.
+        let copy = |place| unsafe { scattered::copy(devices, memory, (place, elements), way) };
+        Ok(self.by_mapping(key.rank(), &range, signal.as_ref(), copy))
     }
 
-    /// Gets by loads, as [`store`](Self::store) puts.
-    ///
-    /// # Safety
-    /// The memory is valid for writes and exclusive to this call.
-    unsafe fn fetch(
+    /// Has `copy` move the bytes of a peer's memory, and then gives the signal, if both are mapped here. Returns whether both
+    /// were done.
+    fn by_mapping(
         &self,
-        key: &RemoteKey,
+        peer: Rank,
         span: &Span,
-        into: &Memory,
         signal: Option<&SignalAsk>,
-    ) -> Result<bool, Error> {
-        self.engine.core().check_open()?;
-        let (from, target, len) = (key.rank(), into.address_of(), into.len as usize);
-        if len > 0 && self.engine.devices().classify(target, len).on_device() {
-            return Ok(false);
-        }
-        // SAFETY: the caller promises that this host memory is valid, and the other is mapped.
-        Ok(self.by_mapping(from, span, signal, |place| unsafe { std::ptr::copy(place.cast_const(), target, len) }))
-    }
-
-    /// Has `copy` move the bytes of a peer's memory, and then gives the signal, if both are mapped here. Returns whether it
-    /// did.
-    fn by_mapping(&self, peer: Rank, span: &Span, signal: Option<&SignalAsk>, copy: impl FnOnce(*mut u8)) -> bool {
+        copy: impl FnOnce(*mut u8) -> bool,
+    ) -> bool {
         let caller = &self.caller;
         let done = match signal {
-            None => caller.with_mapped(peer, span, copy),
+            None => caller.with_mapped(peer, span, copy).filter(|copied| *copied).map(drop),
             Some(SignalAsk { word, update, value }) => caller
                 .with_mapped(peer, word, |word| {
                     let word = host_word(word, 8)?;
-                    caller.with_mapped(peer, span, copy)?;
+                    caller.with_mapped(peer, span, copy).filter(|copied| *copied)?;
                     let change = Change { update: *update, value: *value, compare: 0 };
                     // The change is a release: whoever sees it sees the data of a put, or may overwrite that of a get.
                     // SAFETY: the word is mapped and aligned.
@@ -255,7 +262,7 @@ impl OneSided {
     /// # Safety
     /// As [`put`](Self::put), [`get`](Self::get) or [`atomic`](Self::atomic).
     unsafe fn start(&self, checked: Checked<'_>, request: *const Request) -> Result<(), Error> {
-        let Checked { key, span, wish, local } = checked;
+        let Checked { key, span, elements, wish, local } = checked;
         self.engine.core().check_open()?;
         let Some(request) = NonNull::new(request.cast_mut()) else {
             return Err(Error::BadRequest { reason: "it is null" });
@@ -271,21 +278,22 @@ impl OneSided {
             // SAFETY: the caller's promise; the completion is the first field of a request.
             let user = unsafe { Active::new(request.cast()) };
             // SAFETY: the caller's promise.
-            unsafe { Operation::new(to, Ask { number, span, wish }, local, on_device, user) }
+            unsafe { Operation::new(to, Ask { number, span, wish }, (local, elements), on_device, user) }
         })
     }
 
-    fn span(&self, place: Place<'_>, len: u64) -> Result<Span, Error> {
+    /// Describes `len` bytes of data from a place on. The caller has checked the range of elements.
+    fn span(&self, place: Place<'_>, len: u64, elements: Option<&Elements>) -> Result<Span, Error> {
         let Place { key, offset } = place;
         self.check_rank(key.rank())?;
-        if key.covers(offset, len) {
+        if elements.is_some() || key.covers(offset, len) {
             return Ok(Span { name: key.name(), offset, len });
         }
         Err(Error::OutsideRegistration { offset, len, registered: key.len() })
     }
 
     fn word(&self, place: Place<'_>, width: u64) -> Result<Span, Error> {
-        let span = self.span(place, width)?;
+        let span = self.span(place, width, None)?;
         if place.key.base().wrapping_add(span.offset).is_multiple_of(width) {
             return Ok(span);
         }

@@ -8,18 +8,22 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cableway_btl::{Flags, Region};
-use cableway_common_cuda::{Location, Order};
+use cableway_common_cuda::{Devices, Location, MemoryClass, Order, Strided};
 
 use super::caller::Caller;
 use super::exposures::{Begin, Ticket};
 use super::gates::Reach;
-use super::operation::{Local, Memory, Operation, Part};
+use super::local::{Local, Memory};
+use super::operation::{Operation, Part};
+use super::registry::Span;
+use super::target;
 use super::wire::Wish;
 use crate::am::INLINE_LIMIT;
 use crate::core::{Active, Done};
 use crate::error::Error;
 use crate::protocol::Slot;
 use crate::protocol::direct::{self, Access, Move, Way, WayCosts};
+use crate::shapes::Elements;
 use crate::tag::Request;
 use crate::wire::Exposed;
 
@@ -35,15 +39,23 @@ struct Moving {
 struct Plan<'p> {
     slot: &'p Slot,
     access: Access,
-    memory: Memory,
+    /// Whether the copies follow no default stream.
+    settled: bool,
+    /// The memory of this process.
+    address: *mut u8,
+    len: usize,
     location: Location,
     way: Exposed,
+    blocks: Option<Blocks>,
 }
+
+/// Places of a device's memory, in the caller's memory and in the peer's.
+type Blocks = [Strided; 2];
 
 impl Operation {
     /// Starts to move the bytes directly. Returns false, and has started nothing, if they go by the owner.
     pub(super) fn start_directly(self: &Arc<Self>, caller: &Arc<Caller>) -> bool {
-        let (store, memory) = match self.local {
+        let (store, memory) = match &self.local {
             Local::Put(memory) => (true, memory),
             Local::Get(memory) => (false, memory),
             Local::Atomic(_) => return false,
@@ -53,15 +65,17 @@ impl Operation {
         if little || memory.len == 0 || self.to == caller.poster.rank() {
             return false;
         }
-        let (engine, Ok(len)) = (caller.poster.engine(), usize::try_from(memory.len)) else { return false };
+        let engine = caller.poster.engine();
         // The first operation connects, so that it can ask for the exposure, too.
         let Ok(slot) = engine.peer(self.to) else { return false };
-        let location = engine.devices().classify(std::ptr::with_exposed_provenance(memory.address), len);
+        let location = memory.classify(engine.devices());
+        let in_blocks = self.elements.is_some() || memory.run().is_none();
         let access = Access {
             store,
             len: memory.len,
             local_on_device: location.on_device(),
             remote_on_device: self.remote_on_device,
+            in_blocks,
             copy_only: engine.core().copy_only(),
             inline_limit: INLINE_LIMIT as u64,
             links: slot.channel.lock().links.abilities(),
@@ -70,12 +84,14 @@ impl Operation {
         if direct::choose(&access) == Way::Owner {
             return false;
         }
+        let Some((address, len, blocks)) = self.places(memory, &location, engine.devices()) else { return false };
         let Some(reach) = self.reach(caller) else { return false };
         let way = if store { reach.ways.write } else { reach.ways.read };
         let started = way.is_some_and(|way| {
             // SAFETY: the operation keeps the memory until it is complete, and its use of the exposure until the move
             // has ended.
-            unsafe { self.start_move(caller, Plan { slot, access, memory, location, way }) }
+            let settled = memory.settled;
+            unsafe { self.start_move(caller, Plan { slot, access, settled, address, len, location, way, blocks }) }
         });
         if !started {
             caller.end_use(self.to, Ticket::from(&self.ask.span.name));
@@ -83,9 +99,30 @@ impl Operation {
         started
     }
 
+    /// Returns the range of this process's memory. If either memory is in blocks, returns those of both, too. Returns `None`
+    /// if they are irregular.
+    fn places(
+        &self,
+        memory: &Memory,
+        location: &Location,
+        devices: &Devices,
+    ) -> Option<(*mut u8, usize, Option<Blocks>)> {
+        if let (None, Some(address)) = (&self.elements, memory.run()) {
+            return Some((address, usize::try_from(memory.len).ok()?, None));
+        }
+        if location.class != MemoryClass::Device {
+            return None;
+        }
+        // SAFETY: the memory is valid until the operation is complete; the convertor ends here and moves nothing.
+        let convertor = unsafe { memory.buffer().convertor_to_send(*location, devices) };
+        let (address, len, ours) = convertor.strided()?;
+        Some((address, len, Some([ours, target::strided(&self.ask.span, self.elements.as_ref())?])))
+    }
+
     /// Begins to use the exposure of the memory, or asks the owner for it.
     fn reach(&self, caller: &Caller) -> Option<Arc<Reach>> {
-        let span = &self.ask.span;
+        let len = self.elements.as_ref().map_or(self.ask.span.len, Elements::range);
+        let span = &Span { len, ..self.ask.span };
         // The owner refuses a put with a wrong signal before it writes. Here only a word that the owner has exposed is
         // known to be right. Its alignment was checked.
         let word = match &self.ask.wish {
@@ -112,12 +149,15 @@ impl Operation {
     /// # Safety
     /// The memory stays valid, without conflicting accesses, and the peer's memory exposed, until the move has ended.
     unsafe fn start_move(self: &Arc<Self>, caller: &Arc<Caller>, plan: Plan<'_>) -> bool {
-        let Plan { slot, mut access, memory, location, way } = plan;
+        let Plan { slot, mut access, settled, address, len, location, way, blocks } = plan;
         let engine = caller.poster.engine();
         let mut done = Done::default();
         let started = engine.protocols.with(slot, &mut done, |cx, channel| {
             let named = |link: &&_| is_named(link, &way);
             let Some(link) = channel.links.active.iter().find(named) else { return false };
+            if blocks.is_some() && !link.has(Flags::DEVICE_STRIDED) {
+                return false;
+            }
             let mut order = Order::None;
             if access.local_on_device || access.remote_on_device {
                 access.costs = direct::costs(link, access.store, &location, &way.handle);
@@ -125,7 +165,7 @@ impl Operation {
                     return false;
                 }
             }
-            if access.local_on_device && !memory.settled {
+            if access.local_on_device && !settled {
                 let by_nic = link.has(Flags::DEVICE_DIRECT);
                 // A NIC follows no stream.
                 if by_nic && !engine.devices().ask_default_stream(&location).unwrap_or(false) {
@@ -139,10 +179,9 @@ impl Operation {
             unsafe { (*moving).request.set_hook(Some((moved, moving.cast()))) };
             // SAFETY: the request is inactive, and the box lives until the hook frees it. It is not null.
             let request = unsafe { Active::new(std::ptr::NonNull::new_unchecked(moving.cast())) };
-            let address = std::ptr::with_exposed_provenance_mut(memory.address);
-            let local = Region { address, len: memory.len as usize, location, order };
+            let local = Region { address, len, location, order };
             let (store, remote_on_device, offset) = (access.store, access.remote_on_device, self.ask.span.offset);
-            let what = Move { store, local, remote: way, remote_on_device, offset };
+            let what = Move { store, local, remote: way, remote_on_device, offset, blocks, len: self.ask.span.len };
             // SAFETY: the caller's promise.
             unsafe { direct::start(cx, channel, what, request) };
             true

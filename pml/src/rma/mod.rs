@@ -6,18 +6,19 @@
 //! costs less, the caller moves the data by itself.
 //!
 //! - `key`: the remote key. `registry`: the table of registered memory, pure state. `wire`: asks and answers.
-//! - `owner`: serves asks. `words`: signals and atomic operations, by the owner's CPU. `registered`: a registration.
+//! - `target`: what a put or get reaches. `authenticators`: the secrets of keys. `owner`: serves asks. `words`: signals and atomic operations, by the owner's CPU. `registered`: a registration.
 //! - `window`: numbers, fences and completion of the operations to a target, pure state.
-//! - `calls`: the calls that start operations. `operation`, `caller`: operations under way. `watch`: reports targets that
+//! - `calls`: the calls that start operations. `operation`, `local`, `caller`: operations under way. `watch`: reports targets that
 //!   die.
 //! - `direct`: operations that the caller makes by itself. `exposures`, `reach`: the memory that it reaches so. `grants`,
 //!   `exposing`: the same at the owner. `exposure_wire`: their messages. `exposures` and `grants` are pure
-//!   state. `gates`, `mapped`: operations that are loads and stores. `by_streams`, `passing`: puts that streams make.
+//!   state. `gates`, `mapped`, `scattered`: operations that are loads and stores. `by_streams`, `passing`: puts that streams make.
 //!
 //! # Order
 //! Operations to one target are independent of each other, unless a fence is between them. A signal is given after all
 //! data of its put is there, or after all data of its get was read. An operation is complete at the caller only after it is complete at the target.
 
+mod authenticators;
 mod by_streams;
 mod caller;
 mod calls;
@@ -29,6 +30,7 @@ mod gates;
 mod grants;
 mod key;
 mod kinds;
+mod local;
 mod mapped;
 mod operation;
 mod owner;
@@ -36,6 +38,8 @@ mod passing;
 mod reach;
 mod registered;
 mod registry;
+mod scattered;
+mod target;
 mod watch;
 mod window;
 mod wire;
@@ -59,6 +63,7 @@ use crate::am::{ActiveMessages, Arrival, INLINE_LIMIT};
 use crate::error::Error;
 use crate::protocol::Explained;
 use crate::protocol::direct::Asked;
+use crate::shapes::Elements;
 use crate::tag::Engine;
 use crate::wire::Malformed;
 use caller::Caller;
@@ -67,7 +72,8 @@ use exposure_wire::{EXPOSE, EXPOSED, RELEASED, REVOKE};
 use key::{Described, owning};
 use owner::{Owner, disconnect};
 use registry::Region;
-use wire::{ANSWER, ASK, Answer, Ask};
+pub use target::Target;
+use wire::{ANSWER, ASK, Answer, Ask, SHAPE};
 
 /// The one-sided operations of one engine. May be used from any thread.
 pub struct OneSided {
@@ -91,6 +97,8 @@ impl OneSided {
         let (owner, caller) = (Arc::<Owner>::default(), Arc::new(Caller::new(active.poster().clone())));
         let serving = owner.clone();
         active.register(ASK, move |arrival| serving.serve(arrival))?;
+        let gathering = owner.clone();
+        active.register(SHAPE, move |arrival| gathering.gather(&arrival))?;
         listen(&active, ANSWER, &caller, Caller::answer)?;
         let exposing = Arc::new(Exposing::new(owner.clone()));
         let (asked, releasing) = (exposing.clone(), exposing.clone());
@@ -246,8 +254,18 @@ fn listen(
 
 /// Parses an ask and an answer, and writes them again. For fuzzers.
 pub(crate) fn recode(bytes: &[u8]) {
-    if let Ok(ask) = Ask::parse(bytes) {
-        assert_eq!(&ask.to_bytes()[..], bytes);
+    match Ask::parse(bytes) {
+        Ok((ask, None)) => assert_eq!(&ask.to_bytes()[..], bytes),
+        Ok((ask, Some((form, blocks)))) => {
+            assert_eq!(ask.to_bytes_with(form, &blocks), bytes);
+            // The owner checks what it rebuilds.
+            if let Some(elements) = Elements::of_blocks(&blocks, form.count, form.extent)
+                && let Ok(range) = target::range(&ask.span, &elements)
+            {
+                assert!(range.len > 0 && (range.len >= elements.len() || form.count > 1 || form.blocks > 1));
+            }
+        }
+        Err(_) => {}
     }
     if let Ok(answer) = Answer::parse(bytes) {
         assert_eq!(&answer.to_bytes()[..], bytes);

@@ -9,65 +9,26 @@ use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 
 use super::caller::Caller;
+use super::local::Local;
 use super::registry::Span;
-use super::wire::{ASK, Answer, Ask, GIVEN, Wish};
+use super::wire::{ASK, Answer, Ask, BLOCKS_IN_ASK, GIVEN, SHAPE, Wish};
 use crate::am::Arrival;
 use crate::buffer::Buffer;
 use crate::core::{Active, Done};
 use crate::error::Error;
+use crate::shapes::{Described, Elements, Form, post_shapes};
 use crate::status::Status;
 
 /// See the module.
 pub(super) struct Operation {
     pub(super) to: Rank,
     pub(super) ask: Ask,
+    /// What the span reaches, if it is not one run of bytes.
+    pub(super) elements: Option<Elements>,
     pub(super) local: Local,
     /// Whether the target's memory is on a device, as its key tells.
     pub(super) remote_on_device: bool,
     state: Mutex<State>,
-}
-
-/// The caller's memory.
-#[derive(Clone, Copy)]
-pub(super) enum Local {
-    /// The source of a put.
-    Put(Memory),
-    /// The destination of a get.
-    Get(Memory),
-    /// Where the word before an atomic operation is stored: as many bytes as the ask's span.
-    Atomic(usize),
-}
-
-/// One run of bytes, on the host or a device.
-#[derive(Clone, Copy)]
-pub(super) struct Memory {
-    pub(super) address: usize,
-    pub(super) len: u64,
-    /// The copies follow no default stream (`Buffer::settled`).
-    pub(super) settled: bool,
-}
-
-impl Memory {
-    /// Describes a buffer of one run of bytes.
-    pub(super) fn of(buffer: Buffer<'_>) -> Result<Memory, Error> {
-        buffer.packed_len()?;
-        let (address, len) = buffer.contiguous().ok_or(Error::NotContiguous)?;
-        Ok(Memory { address: address.expose_provenance(), len, settled: buffer.is_settled() })
-    }
-
-    #[inline]
-    pub(super) fn address_of(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(self.address)
-    }
-
-    fn is_on_device(&self, devices: &Devices) -> bool {
-        self.len > 0 && devices.classify(self.address_of(), self.len as usize).on_device()
-    }
-
-    fn buffer(&self) -> Buffer<'static> {
-        let buffer = Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len);
-        if self.settled { buffer.settled() } else { buffer }
-    }
 }
 
 struct State {
@@ -89,9 +50,15 @@ impl Operation {
     ///
     /// # Safety
     /// The local memory is valid, and for a get or an atomic operation exclusive to it, until `user` is completed.
-    pub(super) unsafe fn new(to: Rank, ask: Ask, local: Local, remote_on_device: bool, user: Active) -> Self {
+    pub(super) unsafe fn new(
+        to: Rank,
+        ask: Ask,
+        (local, elements): (Local, Option<Elements>),
+        remote_on_device: bool,
+        user: Active,
+    ) -> Self {
         let state = State { left: 1, answered: false, moved: false, error: None, dropped: false, user: Some(user) };
-        Operation { to, ask, local, remote_on_device, state: Mutex::new(state) }
+        Operation { to, ask, elements, local, remote_on_device, state: Mutex::new(state) }
     }
 
     /// Starts the operation, directly or by the owner, unless it has failed already.
@@ -138,32 +105,52 @@ impl Operation {
 
     /// Sends the ask, and the data of a put.
     fn start_by_owner(self: &Arc<Self>, caller: &Arc<Caller>) {
-        let poster = &caller.poster;
-        let header = self.ask_of_owner(poster.engine().devices()).to_bytes();
-        let data = match self.local {
-            Local::Put(memory) => memory.buffer(),
-            Local::Get(_) | Local::Atomic(_) => Buffer::EMPTY,
+        let ask = self.ask_of_owner(caller.poster.engine().devices());
+        let posted = match &self.elements {
+            None => self.post(caller, &ask.to_bytes()),
+            Some(elements) => self.post_with(caller, ask, elements),
         };
-        // SAFETY: the source is valid until the operation is complete.
-        let mut started = unsafe { poster.post_inline(self.to, ASK, &header, data) };
-        if matches!(started, Ok(false)) {
-            self.state.lock().left += 1;
-            let part = Part { operation: self.clone(), caller: caller.clone(), open: true };
-            // SAFETY: as above; the operation is not complete before this part has ended.
-            let posted = unsafe { poster.post_then(self.to, ASK, &header, data, move |sent| part.end(sent)) };
-            started = posted.map(|()| true);
-        }
-        if let Err(error) = started {
+        if let Err(error) = posted {
             // A post fails only if no later one can succeed.
             self.fail(caller, error.clone());
             caller.lose(self.to, &error);
         }
     }
 
+    /// Posts an ask, and the data of a put.
+    fn post(self: &Arc<Self>, caller: &Arc<Caller>, header: &[u8]) -> Result<(), Error> {
+        let poster = &caller.poster;
+        let data = match &self.local {
+            Local::Put(memory) => memory.buffer(),
+            Local::Get(_) | Local::Atomic(_) => Buffer::EMPTY,
+        };
+        // SAFETY: the source is valid until the operation is complete.
+        if unsafe { poster.post_inline(self.to, ASK, header, data)? } {
+            return Ok(());
+        }
+        self.state.lock().left += 1;
+        let part = Part { operation: self.clone(), caller: caller.clone(), open: true };
+        // SAFETY: as above; the operation is not complete before this part has ended.
+        unsafe { poster.post_then(self.to, ASK, header, data, move |sent| part.end(sent)) }
+    }
+
+    /// Posts an ask for elements, and before it the blocks for which it has no room.
+    fn post_with(self: &Arc<Self>, caller: &Arc<Caller>, ask: Ask, elements: &Elements) -> Result<(), Error> {
+        // Blocks count from the span.
+        let Described { blocks, count, extent } = elements.describe(elements.low().wrapping_neg())?;
+        let form = Form { blocks: blocks.len() as u32, count, extent };
+        if blocks.len() <= BLOCKS_IN_ASK {
+            return self.post(caller, &ask.to_bytes_with(form, &blocks));
+        }
+        let _posting = caller.posting.lock();
+        post_shapes(&caller.poster, self.to, SHAPE, &blocks)?;
+        self.post(caller, &ask.to_bytes_with(form, &[]))
+    }
+
     /// Returns what the owner is asked for. A device may fail while the data of a get lands there, so the owner must not
     /// give the signal by itself.
     fn ask_of_owner(&self, devices: &Devices) -> Ask {
-        match (&self.ask.wish, self.local) {
+        match (&self.ask.wish, &self.local) {
             (Wish::Get(Some(_)), Local::Get(memory)) if memory.is_on_device(devices) => {
                 Ask { wish: Wish::Get(None), ..self.ask }
             }
@@ -180,7 +167,7 @@ impl Operation {
                 return;
             }
             // Where the data of this answer goes.
-            let room = match self.local {
+            let room = match &self.local {
                 Local::Get(memory) if !state.moved => Some(memory),
                 _ => None,
             };
@@ -195,9 +182,9 @@ impl Operation {
         if let Err(refusal) = answer.result {
             return part.end(Err(Error::Refused { peer, offset: span.offset, len: span.len, refusal }));
         }
-        match self.local {
+        match &self.local {
             Local::Put(_) => part.end(Ok(())),
-            Local::Atomic(old) => {
+            &Local::Atomic(old) => {
                 let bytes = answer.value.to_le_bytes();
                 let old = std::ptr::with_exposed_provenance_mut::<u8>(old);
                 // SAFETY: the place has as many bytes as the word, and is exclusive to the operation.

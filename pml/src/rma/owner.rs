@@ -1,7 +1,7 @@
 //! The owner's side: registered memory, and what peers ask of it.
 //!
-//! An ask is checked before anything is written: the key of the data and that of the signal, both ranges, and the
-//! alignment of words. What passes is pinned until it is done.
+//! An ask is checked before anything is written: the key of the data and that of the signal, both ranges, all elements of
+//! a layout included, and the alignment of words. What passes is pinned until it is done.
 
 use std::sync::Arc;
 
@@ -9,8 +9,10 @@ use cableway_base::Rank;
 use cableway_base::lock::{Lock, Locking};
 use cableway_common_cuda::{Devices, Location};
 
+use super::authenticators::Authenticators;
 use super::key::Name;
 use super::registry::{Pin, Region, Registry, Span};
+use super::target;
 use super::wire::{ANSWER, Answer, Ask, Change, GIVEN, SignalAsk, Update, Wish};
 use super::words::{self, Word, Words};
 use crate::am::{Arrival, INLINE_LIMIT, Poster};
@@ -18,64 +20,30 @@ use crate::buffer::Buffer;
 use crate::core::{self, Done};
 use crate::error::Error;
 use crate::refusal::Refusal;
+use crate::shapes::{Elements, Gathered};
 use crate::tag::Engine;
 use crate::wire::Malformed;
 
 /// The registered memory of a process.
 pub(super) struct Owner {
     registry: Lock<Registry>,
-    drawn: Lock<Drawn>,
+    authenticators: Lock<Authenticators>,
+    shapes: Gathered,
     words: Words,
 }
 
 impl Default for Owner {
     fn default() -> Self {
-        let (registry, drawn) = (Registry::default(), Drawn { bytes: [[0; 16]; DRAWN], left: 0 });
         let real = Locking::REAL;
-        Owner { registry: Lock::new(real, registry), drawn: Lock::new(real, drawn), words: Words::default() }
-    }
-}
-
-/// The number of authenticators that are drawn at a time. A system call for each would be most of the time of a
-/// registration of memory that was registered before.
-const DRAWN: usize = 64;
-
-/// Random bytes of the system. Each is used once.
-struct Drawn {
-    bytes: [[u8; 16]; DRAWN],
-    left: usize,
-}
-
-impl Drawn {
-    /// Returns random bytes, or `None` if the system has none.
-    fn authenticator(&mut self) -> Option<[u8; 16]> {
-        if self.left == 0 {
-            self.draw()?;
-        }
-        self.left -= 1;
-        Some(std::mem::take(&mut self.bytes[self.left]))
-    }
-
-    #[cold]
-    fn draw(&mut self) -> Option<()> {
-        let bytes = self.bytes.as_flattened_mut();
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-                Ok(count) => filled += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return None,
-            }
-        }
-        self.left = DRAWN;
-        Some(())
+        let (registry, authenticators) = (Lock::new(real, Registry::default()), Lock::new(real, Default::default()));
+        Owner { registry, authenticators, shapes: Gathered::default(), words: Words::default() }
     }
 }
 
 impl Owner {
     /// Adds memory, whose location was looked up.
     pub(super) fn add(&self, region: Region) -> Result<Name, Error> {
-        let drawn = self.drawn.lock().authenticator();
+        let drawn = self.authenticators.lock().draw();
         let authenticator = drawn.ok_or(Error::BadRegistration { reason: "the system has no random numbers" })?;
         let added = self.registry.lock().add(region, authenticator);
         added.ok_or(Error::BadRegistration { reason: "its addresses wrap around" })
@@ -111,22 +79,38 @@ impl Owner {
         word.change(devices, set).map(drop).map_err(|reason| Error::BadWord { offset: span.offset, reason })
     }
 
+    /// Keeps blocks that a peer sends before its ask.
+    pub(super) fn gather(&self, arrival: &Arrival<'_>) {
+        if let Err(malformed) = self.shapes.arrive(arrival) {
+            disconnect(arrival.poster().engine(), arrival.source(), &malformed);
+        }
+    }
+
+    /// Parses an ask, and rebuilds its elements: an error if they can be nowhere.
+    fn read(&self, arrival: &Arrival<'_>) -> Result<(Ask, Option<Reaching>), Malformed> {
+        let (ask, shape) = Ask::parse(arrival.header())?;
+        let Some((form, inline)) = shape else { return Ok((ask, None)) };
+        let blocks = self.shapes.complete(arrival.source(), inline, form.blocks)?;
+        let elements = Elements::of_blocks(&blocks, form.count, form.extent).ok_or(Refusal::OutOfRange);
+        Ok((ask, Some(elements)))
+    }
+
     /// Does what a peer asks for, and answers. Data may land later.
     pub(super) fn serve(self: &Arc<Self>, arrival: Arrival<'_>) {
-        let ask = match Ask::parse(arrival.header()) {
-            Ok(ask) => ask,
+        let (ask, elements) = match self.read(&arrival) {
+            Ok(read) => read,
             Err(malformed) => return disconnect(arrival.poster().engine(), arrival.source(), &malformed),
         };
         let number = ask.number;
-        if let (Wish::Put(signal), Some(bytes)) = (&ask.wish, arrival.data())
+        if let (Wish::Put(signal), Some(bytes), None) = (&ask.wish, arrival.data(), &elements)
             && let Some(result) = self.put_at_once(&ask.span, bytes, signal.as_ref())
         {
             return answer(arrival.poster(), arrival.source(), Answer { number, result, value: 0 });
         }
         let reply = Reply { poster: arrival.poster().clone(), to: arrival.source(), number };
         match ask.wish {
-            Wish::Put(signal) => self.put(arrival, &ask.span, signal, reply),
-            Wish::Get(signal) => match self.admit(&ask.span, signal) {
+            Wish::Put(signal) => self.put(arrival, (&ask.span, elements), signal, reply),
+            Wish::Get(signal) => match self.admit((&ask.span, elements), signal) {
                 Ok((data, signal)) => get(data, signal, &reply),
                 Err(refusal) => reply.answer(Err(refusal)),
             },
@@ -169,23 +153,41 @@ impl Owner {
         Some(Ok(()))
     }
 
-    fn put(self: &Arc<Self>, arrival: Arrival<'_>, span: &Span, signal: Option<SignalAsk>, reply: Reply) {
-        let admitted = self.admit(span, signal);
-        let complete = arrival.len() == span.len;
+    fn put(
+        self: &Arc<Self>,
+        arrival: Arrival<'_>,
+        to: (&Span, Option<Reaching>),
+        signal: Option<SignalAsk>,
+        reply: Reply,
+    ) {
+        let complete = arrival.len() == to.0.len;
+        let admitted = self.admit(to, signal);
         let (data, signal) = match admitted.and_then(|both| complete.then_some(both).ok_or(Refusal::Incomplete)) {
             Ok(admitted) => admitted,
             // The drop of the arrival drops its data.
             Err(refusal) => return reply.answer(Err(refusal)),
         };
-        let into = data.buffer(reply.devices());
+        let elements = data.elements.clone();
+        let into = data.buffer(elements.as_deref(), reply.devices());
         let landing = Landing { data, signal, reply };
         // SAFETY: the memory is pinned until the landing is dropped, and peers may write it.
         unsafe { arrival.receive(into, move |landed| landing.end(landed)) };
     }
 
     /// Pins what an operation moves, and the word of its signal.
-    fn admit(self: &Arc<Self>, span: &Span, signal: Option<SignalAsk>) -> Result<(Pinned, Option<Due>), Refusal> {
-        let data = self.pin(span)?;
+    fn admit(
+        self: &Arc<Self>,
+        (span, elements): (&Span, Option<Reaching>),
+        signal: Option<SignalAsk>,
+    ) -> Result<(Pinned, Option<Due>), Refusal> {
+        let data = match elements.transpose()? {
+            None => self.pin(span)?,
+            Some(elements) => {
+                let mut data = self.pin(&target::range(span, &elements)?)?;
+                (data.len, data.elements) = (span.len, Some(Arc::new(elements)));
+                data
+            }
+        };
         let due = signal.map(|ask| Ok(Due { word: self.pin_word(&ask.word)?, ask })).transpose()?;
         Ok((data, due))
     }
@@ -203,7 +205,7 @@ impl Owner {
 
     fn pinned(self: &Arc<Self>, pin: Pin) -> Pinned {
         let Pin { address, len, location, .. } = pin;
-        Pinned { owner: self.clone(), address, len, location, pin: Some(pin) }
+        Pinned { owner: self.clone(), address, len, location, elements: None, pin: Some(pin) }
     }
 
     fn pin_word(self: &Arc<Self>, span: &Span) -> Result<PinnedWord, Refusal> {
@@ -213,21 +215,28 @@ impl Owner {
     }
 }
 
+/// The elements that a peer's ask reaches, or why they can be nowhere.
+type Reaching = Result<Elements, Refusal>;
+
 /// Bytes of registered memory, which stays registered until this is dropped.
 pub(super) struct Pinned {
     owner: Arc<Owner>,
+    /// Of the lowest byte.
     pub(super) address: usize,
+    /// The bytes of data.
     pub(super) len: u64,
     pub(super) location: Location,
+    /// `None`: one run.
+    elements: Option<Arc<Elements>>,
     /// `None` in the drop only.
     pin: Option<Pin>,
 }
 
 impl Pinned {
-    /// Describes the bytes. Copies follow no default stream while one of the program's streams may wait for a signal,
-    /// because the default stream may wait for that one.
-    fn buffer(&self, devices: &Devices) -> Buffer<'static> {
-        let buffer = Buffer::bytes(std::ptr::with_exposed_provenance(self.address), self.len);
+    /// Describes the bytes. The elements are its own, which the buffer borrows. Copies follow no default stream while one of
+    /// the program's streams may wait for a signal, because the default stream may wait for that one.
+    fn buffer<'e>(&self, elements: Option<&'e Elements>, devices: &Devices) -> Buffer<'e> {
+        let buffer = target::buffer(std::ptr::with_exposed_provenance(self.address), self.len, elements);
         if devices.are_mappings_held() { buffer.settled() } else { buffer }
     }
 }
@@ -272,10 +281,12 @@ impl Due {
 
 /// Answers a get. Gives the signal before, if nothing can fail after the bytes are read.
 fn get(data: Pinned, signal: Option<Due>, reply: &Reply) {
-    let at_once = data.len == 0 || (data.len <= INLINE_LIMIT as u64 && !data.location.on_device());
+    let little = data.len <= INLINE_LIMIT as u64 && !data.location.on_device() && data.elements.is_none();
+    let at_once = data.len == 0 || little;
     let Some(signal) = signal.filter(|_| at_once) else {
         // The peer asks for the signal once it has the data.
-        let buffer = data.buffer(reply.devices());
+        let elements = data.elements.clone();
+        let buffer = data.buffer(elements.as_deref(), reply.devices());
         return reply.answer_with(0, buffer, data);
     };
     let mut bytes = vec![0_u8; data.len as usize];
@@ -360,22 +371,5 @@ pub(super) fn disconnect(engine: &Engine, peer: Rank, malformed: &Malformed) {
         let mut done = Done::default();
         core::disconnect(engine, slot, malformed, &mut done);
         done.run();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn no_authenticator_is_used_twice() {
-        let owner = Owner::default();
-        let region = Region { address: 4096, len: 8, location: Location::HOST };
-        let names: Vec<Name> = (0..3 * DRAWN).map(|_| owner.add(region).unwrap()).collect();
-        let different: HashSet<[u8; 16]> = names.iter().map(|name| name.authenticator).collect();
-        assert_eq!(different.len(), 3 * DRAWN);
-        assert!(!different.contains(&[0; 16]));
     }
 }

@@ -6,15 +6,22 @@
 //! answer  | number: u64 | code: u32 | z: u32 | value: u64 |                                24 bytes
 //! ```
 //!
+//! An ask for elements is followed by their form, and by up to [`BLOCKS_IN_ASK`] blocks. More come before it as the inline
+//! data of shapes (`pml/src/shapes`). Its length is that of the data, and offsets of blocks count from its offset.
+//!
 //! The data of a put comes with the ask, the data of a get with the answer. The answer's value is 1 if the owner gave the
 //! signal of the get before it answered.
+
+use std::mem::offset_of;
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::key::Name;
 use super::registry::Span;
+use crate::am::HEADER_LIMIT;
 use crate::refusal::Refusal;
+use crate::shapes::{BLOCK_LEN, Block, FORM_LEN, Form, block_bytes, parse_blocks};
 use crate::wire::{Malformed, layouts};
 
 layouts! {
@@ -46,18 +53,23 @@ pub(super) const ANSWER_LEN: usize = size_of::<AnswerLayout>();
 
 const _: () = {
     assert!(ASK_LEN == 96 && ANSWER_LEN == 24);
-    assert!(std::mem::offset_of!(AskLayout, number) == 8);
-    assert!(std::mem::offset_of!(AskLayout, name) == 16);
-    assert!(std::mem::offset_of!(AskLayout, offset) == 40);
-    assert!(std::mem::offset_of!(AskLayout, value) == 56);
-    assert!(std::mem::offset_of!(AskLayout, signal) == 72);
-    assert!(std::mem::offset_of!(AnswerLayout, code) == 8);
-    assert!(std::mem::offset_of!(AnswerLayout, value) == 16);
+    assert!(offset_of!(AskLayout, number) == 8);
+    assert!(offset_of!(AskLayout, name) == 16);
+    assert!(offset_of!(AskLayout, offset) == 40);
+    assert!(offset_of!(AskLayout, value) == 56);
+    assert!(offset_of!(AskLayout, signal) == 72);
+    assert!(offset_of!(AnswerLayout, code) == 8);
+    assert!(offset_of!(AnswerLayout, value) == 16);
 };
 
 const PUT: u8 = 1;
 const GET: u8 = 2;
 const ATOMIC: u8 = 3;
+/// Added to the kind of a put or get of elements.
+const ELEMENTS: u8 = 3;
+
+/// The blocks that an ask has room for.
+pub(super) const BLOCKS_IN_ASK: usize = (HEADER_LIMIT - ASK_LEN - FORM_LEN) / BLOCK_LEN;
 
 /// The value of an answer to a get whose signal is given.
 pub(super) const GIVEN: u64 = 1;
@@ -65,6 +77,8 @@ pub(super) const GIVEN: u64 = 1;
 /// The ids of the active messages.
 pub(super) const ASK: u32 = 1;
 pub(super) const ANSWER: u32 = 2;
+/// After those of exposures.
+pub(super) const SHAPE: u32 = 7;
 
 /// What the owner's CPU does with a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +137,7 @@ pub(crate) struct Change {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// The message has as many bytes of data as the span.
+    /// The message has as many bytes of data as the span, and as the elements if there are any.
     Put(Option<SignalAsk>),
     /// The owner gives the signal if it can copy the bytes at once.
     Get(Option<SignalAsk>),
@@ -181,10 +195,32 @@ impl Ask {
         zerocopy::transmute!(layout)
     }
 
-    /// Parses an ask.
-    pub(crate) fn parse(header: &[u8]) -> Result<Ask, Malformed> {
+    /// Writes a put or get of elements. The blocks are those of an element, or none if shapes bring them.
+    pub(crate) fn to_bytes_with(self, form: Form, blocks: &[Block]) -> Vec<u8> {
+        let mut bytes = self.to_bytes().to_vec();
+        bytes[offset_of!(AskLayout, kind)] += ELEMENTS;
+        bytes.extend(form.to_bytes());
+        bytes.extend(block_bytes(blocks));
+        bytes
+    }
+
+    /// Parses an ask, and what follows one for elements.
+    pub(crate) fn parse(header: &[u8]) -> Result<(Ask, Option<(Form, Vec<Block>)>), Malformed> {
         let wrong = Malformed::OneSided;
-        let layout = AskLayout::read_from_bytes(header).map_err(|_| wrong("an ask of another length"))?;
+        let (mut layout, rest) = AskLayout::read_from_prefix(header).map_err(|_| wrong("an ask that is too short"))?;
+        if !matches!(layout.kind.checked_sub(ELEMENTS), Some(PUT | GET)) {
+            if !rest.is_empty() {
+                return Err(wrong("an ask that is too long"));
+            }
+            return Ok((Ask::of(&layout)?, None));
+        }
+        layout.kind -= ELEMENTS;
+        let (form, blocks) = Form::parse(rest)?;
+        Ok((Ask::of(&layout)?, Some((form, parse_blocks(blocks)?))))
+    }
+
+    fn of(layout: &AskLayout) -> Result<Ask, Malformed> {
+        let wrong = Malformed::OneSided;
         if layout.zero != [0; 5] {
             return Err(wrong("an ask with reserved bytes that are not zero"));
         }
@@ -242,6 +278,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::shapes::MOST_BLOCKS;
 
     fn span(len: impl Strategy<Value = u64>) -> impl Strategy<Value = Span> {
         (any::<[u8; 24]>(), any::<u64>(), len).prop_map(|(name, offset, len)| Span {
@@ -277,14 +314,32 @@ mod tests {
         ) {
             let ask = Ask { number, span, wish };
             let mut bytes = ask.to_bytes();
-            prop_assert_eq!(Ask::parse(&bytes).unwrap(), ask);
+            prop_assert_eq!(Ask::parse(&bytes).unwrap(), (ask, None));
             prop_assert!(Ask::parse(&bytes[..at]).is_err());
             prop_assert!(Ask::parse(&[&bytes[..], &[0]].concat()).is_err());
             // A changed ask is refused, or nothing of it is lost.
             bytes[at] = byte;
-            if let Ok(read) = Ask::parse(&bytes) {
+            if let Ok((read, None)) = Ask::parse(&bytes) {
                 prop_assert_eq!(read.to_bytes(), bytes);
             }
+        }
+
+        #[test]
+        fn asks_for_elements_are_read_as_they_were_written(
+            number in any::<u64>(), (wish, span) in wish(), (blocks, count, extent) in any::<(u32, u64, i64)>(),
+            pairs in prop::collection::vec(any::<(i64, u64)>(), 0..BLOCKS_IN_ASK), at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            prop_assume!(!matches!(wish, Wish::Atomic(_)));
+            let form = Form { blocks: blocks % MOST_BLOCKS as u32 + 1, count, extent };
+            let blocks: Vec<Block> = pairs.iter().map(|&(offset, len)| Block { offset, len }).collect();
+            let ask = Ask { number, span, wish };
+            let mut bytes = ask.to_bytes_with(form, &blocks);
+            prop_assert!(bytes.len() <= HEADER_LIMIT);
+            prop_assert_eq!(Ask::parse(&bytes).unwrap(), (ask, Some((form, blocks))));
+            prop_assert!(Ask::parse(&bytes[..bytes.len() - 1]).is_err());
+            *at.get_mut(&mut bytes) = byte;
+            super::super::recode(&bytes);
         }
 
         #[test]
@@ -300,7 +355,9 @@ mod tests {
     fn unknown_fields_are_refused() {
         let ask = |wish| Ask { number: 1, span: Span { name: Name::default(), offset: 0, len: 8 }, wish }.to_bytes();
         // The kind, the update, the width, reserved bytes, the values and the signal of a get.
-        for (at, byte) in [(0, 0), (0, 4), (1, 3), (2, 1), (2, 8), (3, 1), (7, 1), (56, 1), (64, 1), (72, 1), (95, 1)] {
+        for (at, byte) in
+            [(0, 0), (0, 4), (0, 6), (1, 3), (2, 1), (2, 8), (3, 1), (7, 1), (56, 1), (64, 1), (72, 1), (95, 1)]
+        {
             let mut bytes = ask(Wish::Get(None));
             bytes[at] = byte;
             assert!(Ask::parse(&bytes).is_err(), "byte {at} is {byte}");

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 pub mod active;
+pub mod layouts;
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub mod memory;
 pub mod net;

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_common_cuda::Devices;
-use cableway_pml::{AtomicOperation, Buffer, Error, OneSided, Place, Registered, Request, Signal, Width};
+use cableway_pml::{AtomicOperation, Buffer, Error, OneSided, Place, Registered, Request, Signal, Target, Width};
 
 use super::{Link, Ranks, bytes, space};
 
@@ -64,11 +64,11 @@ impl Sides {
         self.put_from(from, bytes(data), to, signal)
     }
 
-    pub fn put_from(
+    pub fn put_from<'k>(
         &self,
         from: usize,
         data: Buffer<'_>,
-        to: Place<'_>,
+        to: impl Into<Target<'k>>,
         signal: Option<Signal<'_>>,
     ) -> Result<(), Error> {
         let request = Request::new();
@@ -82,11 +82,11 @@ impl Sides {
         self.get_into(by, space(into), from, None)
     }
 
-    pub fn get_into(
+    pub fn get_into<'k>(
         &self,
         by: usize,
         into: Buffer<'_>,
-        from: Place<'_>,
+        from: impl Into<Target<'k>>,
         signal: Option<Signal<'_>>,
     ) -> Result<(), Error> {
         let request = Request::new();

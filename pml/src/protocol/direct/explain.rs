@@ -128,6 +128,7 @@ impl Able {
             len,
             local_on_device,
             remote_on_device,
+            in_blocks: false,
             copy_only: self.copy_only,
             inline_limit: self.asked.inline_limit,
             links: self.links,

@@ -1,6 +1,7 @@
 //! Moves the pieces of direct jobs.
 
-use cableway_btl::{Error as BtlError, Region, Remote, Transfer};
+use cableway_btl::{Error as BtlError, Local, Region, Remote, Transfer};
+use cableway_common_cuda::Strided;
 
 use super::state::DirectJob;
 use crate::core::Active;
@@ -14,7 +15,7 @@ use crate::wire::Exposed;
 pub(crate) struct Move {
     /// Whether the peer's memory is written.
     pub(crate) store: bool,
-    /// The bytes of this process.
+    /// The memory of this process that holds the bytes.
     pub(crate) local: Region,
     /// The peer's memory, and the link that reaches it.
     pub(crate) remote: Exposed,
@@ -22,6 +23,10 @@ pub(crate) struct Move {
     pub(crate) remote_on_device: bool,
     /// The offset of the bytes in it.
     pub(crate) offset: u64,
+    /// The places of the bytes in both memories, relative to their first byte, unless they are runs.
+    pub(crate) blocks: Option<[Strided; 2]>,
+    /// The bytes to move.
+    pub(crate) len: u64,
 }
 
 /// Starts to move bytes. The request completes once no byte moves any more. If its error is
@@ -31,9 +36,10 @@ pub(crate) struct Move {
 /// The local memory stays valid and free of conflicting accesses until the request completes. The peer allows the
 /// access until then.
 pub(crate) unsafe fn start(cx: &mut Context<'_>, channel: &mut Channel, what: Move, request: Active) {
-    let Move { store, local, remote, remote_on_device, offset } = what;
+    let Move { store, local, remote, remote_on_device, offset, blocks, len } = what;
     let on_device = remote_on_device || local.location.on_device();
-    let job = DirectJob { store, local, remote, on_device, offset, next: 0, outstanding: 0, error: None, request };
+    let (len, next, outstanding, error) = (len as usize, 0, 0, None);
+    let job = DirectJob { store, local, remote, on_device, offset, blocks, len, next, outstanding, error, request };
     let queues = &mut channel.state.queues;
     queues.direct.push_back(queues.direct_jobs.insert(job));
     if cx.peer.gone().is_some() {
@@ -67,7 +73,7 @@ fn move_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<O
     let Channel { links: Links { active, operations, .. }, state: State { queues, .. } } = channel;
     let Some(job) = queues.direct_jobs.get_mut(index) else { return Ok(None) };
     let deep = job.outstanding >= cx.core.parameters.pml_pipeline_depth.max(1);
-    if deep || job.error.is_some() || job.next == job.local.len {
+    if deep || job.error.is_some() || job.next == job.len {
         return Ok(None);
     }
     let names = (job.remote.btl, job.remote.ordinal);
@@ -81,17 +87,25 @@ fn move_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<O
         (false, true) => limits.put_limit,
         (false, false) => limits.get_limit,
     };
-    let len = (job.local.len - job.next).min(limit.max(1));
-    let region = Region { address: job.local.address.wrapping_add(job.next), len, ..job.local };
-    // The sum does not wrap: both were checked against the length of the exposed memory.
-    let remote = Remote::at(&job.remote.handle, job.offset + job.next as u64);
+    let (len, local, remote) = match job.blocks {
+        Some([blocks, theirs]) => {
+            let local = Local::Blocks { region: job.local, blocks, len: job.len as u64 };
+            (job.len, local, Remote { handle: &job.remote.handle, offset: 0, blocks: Some(theirs) })
+        }
+        None => {
+            let len = (job.len - job.next).min(limit.max(1));
+            let region = Region { address: job.local.address.wrapping_add(job.next), len, ..job.local };
+            // The sum does not wrap: both were checked against the length of the exposed memory.
+            (len, region.into(), Remote::at(&job.remote.handle, job.offset + job.next as u64))
+        }
+    };
     let store = job.store;
     let moved = cx.peer.start(operations, Operation::Direct(index), |token| {
         // SAFETY: the caller of `start` keeps the memory until the job ends, which waits for the operation.
         unsafe {
             match store {
-                true => link.endpoint.put(&region.into(), &remote, token),
-                false => link.endpoint.get(&region.into(), &remote, token),
+                true => link.endpoint.put(&local, &remote, token),
+                false => link.endpoint.get(&local, &remote, token),
             }
         }
     });
@@ -118,7 +132,7 @@ pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usiz
     if let Err(error) = result {
         job.error.get_or_insert(error.into());
     }
-    let again = job.error.is_none() && job.next < job.local.len && !queues.direct.contains(&index);
+    let again = job.error.is_none() && job.next < job.len && !queues.direct.contains(&index);
     if again {
         queues.direct.push_back(index);
     }
@@ -133,7 +147,7 @@ pub(crate) fn abandon(cx: &mut Context<'_>, channel: &mut Channel) {
     for index in jobs {
         if let Some(job) = channel.state.queues.direct_jobs.get_mut(index) {
             // What reached the memory before is complete.
-            if job.next < job.local.len || job.outstanding > 0 {
+            if job.next < job.len || job.outstanding > 0 {
                 job.error = Some(error.clone());
             }
         }
@@ -145,7 +159,7 @@ pub(crate) fn abandon(cx: &mut Context<'_>, channel: &mut Channel) {
 fn settle(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
     let queues = &mut channel.state.queues;
     let Some(job) = queues.direct_jobs.get(index) else { return };
-    if job.outstanding > 0 || (job.error.is_none() && job.next < job.local.len) {
+    if job.outstanding > 0 || (job.error.is_none() && job.next < job.len) {
         return;
     }
     let DirectJob { error, request, .. } = queues.direct_jobs.remove(index);

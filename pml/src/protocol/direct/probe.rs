@@ -25,6 +25,8 @@ pub(crate) struct Access {
     pub(crate) local_on_device: bool,
     /// Whether the peer's memory is on a device.
     pub(crate) remote_on_device: bool,
+    /// Whether either memory is in blocks at regular distances.
+    pub(crate) in_blocks: bool,
     /// Whether `device_protocols=copy` is set.
     pub(crate) copy_only: bool,
     /// The most bytes of host memory that travel with the request.
@@ -74,7 +76,7 @@ pub(crate) fn choose(access: &Access) -> Way {
 
 /// Offers to move the bytes from here.
 pub(crate) fn probe_direct(access: &Access) -> Probe<Way> {
-    let &Access { store, len, local_on_device, remote_on_device, copy_only, links, .. } = access;
+    let &Access { store, len, local_on_device, remote_on_device, in_blocks, copy_only, links, .. } = access;
     let on_device = local_on_device || remote_on_device;
     if len == 0 {
         return Err("there is no data");
@@ -86,6 +88,9 @@ pub(crate) fn probe_direct(access: &Access) -> Probe<Way> {
     let flag = |on_device| if on_device { device } else { host };
     if !links.any.contains(flag(local_on_device) | flag(remote_on_device)) {
         return Err("no link supports this");
+    }
+    if in_blocks && !(local_on_device && remote_on_device && links.any.contains(Flags::DEVICE_STRIDED)) {
+        return Err("no link moves blocks between these memories");
     }
     if local_on_device != remote_on_device && links.any.contains(Flags::DEVICE_TO_DEVICE) {
         return Err("only one of the two buffers is on a device");
@@ -130,6 +135,7 @@ mod tests {
             len,
             local_on_device: false,
             remote_on_device: false,
+            in_blocks: false,
             copy_only: false,
             inline_limit: 8192,
             links,
@@ -151,6 +157,20 @@ mod tests {
         assert_eq!(choose(&unable), Way::Owner);
         unable.store = false;
         assert_eq!(choose(&unable), Way::Direct);
+    }
+
+    #[test]
+    fn blocks_go_directly_between_devices_only() {
+        let blocks = |local_on_device, remote_on_device, flags| {
+            let mut access = Access { local_on_device, remote_on_device, in_blocks: true, ..access(1 << 16) };
+            access.links.any |= flags;
+            choose(&access)
+        };
+        assert_eq!(blocks(true, true, Flags::DEVICE_STRIDED), Way::Direct);
+        assert_eq!(blocks(true, true, Flags::empty()), Way::Owner);
+        for (local, remote) in [(false, false), (true, false), (false, true)] {
+            assert_eq!(blocks(local, remote, Flags::DEVICE_STRIDED), Way::Owner);
+        }
     }
 
     #[test]

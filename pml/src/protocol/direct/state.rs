@@ -1,6 +1,7 @@
 //! State of direct moves.
 
 use cableway_btl::Region;
+use cableway_common_cuda::Strided;
 
 use crate::core::Active;
 use crate::error::Error;
@@ -16,6 +17,10 @@ pub(crate) struct DirectJob {
     pub(super) on_device: bool,
     /// The offset of the bytes in the exposed memory.
     pub(super) offset: u64,
+    /// The places of the bytes in both memories, unless they are runs. They move in one piece.
+    pub(super) blocks: Option<[Strided; 2]>,
+    /// The bytes to move.
+    pub(super) len: usize,
     /// Bytes that the link took.
     pub(super) next: usize,
     pub(super) outstanding: usize,

@@ -1,0 +1,67 @@
+//! The caller's memory of an operation.
+
+use cableway_common_cuda::{Devices, Location};
+use cableway_datatype::Layout;
+
+use crate::buffer::Buffer;
+use crate::error::Error;
+
+/// The caller's memory.
+pub(super) enum Local {
+    /// The source of a put.
+    Put(Memory),
+    /// The destination of a get.
+    Get(Memory),
+    /// Where the word before an atomic operation is stored: as many bytes as the ask's span.
+    Atomic(usize),
+}
+
+/// Bytes on the host or a device: one run, or elements of a layout.
+pub(super) struct Memory {
+    /// Of the first byte, or that from which the layout's offsets count.
+    address: usize,
+    /// The bytes of data.
+    pub(super) len: u64,
+    /// The copies follow no default stream (`Buffer::settled`).
+    pub(super) settled: bool,
+    elements: Option<(u64, Layout)>,
+}
+
+impl Memory {
+    /// Describes a buffer.
+    pub(super) fn of(buffer: Buffer<'_>) -> Result<Memory, Error> {
+        let (len, settled) = (buffer.packed_len()?, buffer.is_settled());
+        let (address, elements) = match (buffer.contiguous(), buffer.layout()) {
+            (None, Some(layout)) => (buffer.address(), Some((buffer.count(), layout.clone()))),
+            (run, _) => (run.map_or(std::ptr::null_mut(), |(address, _)| address), None),
+        };
+        Ok(Memory { address: address.expose_provenance(), len, settled, elements })
+    }
+
+    /// Returns the address of the first byte if the memory is one run.
+    #[inline]
+    pub(super) fn run(&self) -> Option<*mut u8> {
+        self.elements.is_none().then(|| std::ptr::with_exposed_provenance_mut(self.address))
+    }
+
+    /// Returns where the memory lies.
+    #[inline]
+    pub(super) fn classify(&self, devices: &Devices) -> Location {
+        self.buffer().classify(devices)
+    }
+
+    pub(super) fn is_on_device(&self, devices: &Devices) -> bool {
+        self.len > 0 && self.classify(devices).on_device()
+    }
+
+    /// Describes the memory as a buffer.
+    #[inline]
+    pub(super) fn buffer(&self) -> Buffer<'_> {
+        let address = std::ptr::with_exposed_provenance(self.address);
+        let buffer = match &self.elements {
+            None => Buffer::bytes(address, self.len),
+            Some((count, layout)) => Buffer::typed(address, *count, layout),
+        };
+        if self.settled { buffer.settled() } else { buffer }
+    }
+}
