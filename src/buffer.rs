@@ -166,7 +166,7 @@ unsafe impl Writable for RawBuffer<'_> {
     }
 }
 
-/// Elements of a datatype within a slice, to send.
+/// Elements of a datatype within a slice, or within device memory, to send.
 ///
 /// ```
 /// use cableway::{Datatype, Predefined, TypedSlice};
@@ -189,15 +189,15 @@ impl<'a> TypedSlice<'a> {
     /// Describes `count` elements of `layout`, the first at the beginning of `memory`.
     ///
     /// # Errors
-    /// The elements reach beyond the slice.
-    pub fn new<T: Data>(memory: &'a [T], count: u64, layout: &'a Layout) -> Result<Self, Error> {
-        within(size_of_val(memory), count, layout)?;
+    /// The elements reach beyond the memory, or the memory has a layout already.
+    pub fn new(memory: &'a (impl SendBuffer + ?Sized), count: u64, layout: &'a Layout) -> Result<Self, Error> {
+        let address = within(&memory.readable()?, count, layout)?;
         // SAFETY: in bounds; the memory is borrowed for `'a` and is only read.
-        Ok(TypedSlice { raw: unsafe { RawBuffer::typed(memory.as_ptr().cast_mut().cast(), count, layout) } })
+        Ok(TypedSlice { raw: unsafe { RawBuffer::typed(address, count, layout) } })
     }
 }
 
-/// Elements of a datatype within a slice, to receive into.
+/// Elements of a datatype within a slice, or within device memory, to receive into.
 #[derive(Debug)]
 pub struct TypedSliceMut<'a> {
     raw: RawBuffer<'a>,
@@ -207,23 +207,28 @@ impl<'a> TypedSliceMut<'a> {
     /// Describes `count` elements of `layout`, the first at the beginning of `memory`.
     ///
     /// # Errors
-    /// The elements reach beyond the slice.
-    pub fn new<T: Data>(memory: &'a mut [T], count: u64, layout: &'a Layout) -> Result<Self, Error> {
-        within(size_of_val(memory), count, layout)?;
+    /// The elements reach beyond the memory, or the memory has a layout already.
+    pub fn new(memory: &'a mut (impl RecvBuffer + ?Sized), count: u64, layout: &'a Layout) -> Result<Self, Error> {
+        let address = within(&memory.writable()?, count, layout)?;
         // SAFETY: in bounds; the memory is borrowed exclusively for `'a`, and any bytes are values of its type.
-        Ok(TypedSliceMut { raw: unsafe { RawBuffer::typed(memory.as_mut_ptr().cast(), count, layout) } })
+        Ok(TypedSliceMut { raw: unsafe { RawBuffer::typed(address, count, layout) } })
     }
 }
 
-fn within(bytes: usize, count: u64, layout: &Layout) -> Result<(), Error> {
+/// Returns the address of memory that holds elements.
+fn within(memory: &Buffer<'_>, count: u64, layout: &Layout) -> Result<*mut c_void, Error> {
+    let (address, bytes) = (memory.address().cast(), memory.count());
+    if memory.layout().is_some() {
+        return Err(ErrorKind::BadBuffer("memory of a datatype cannot hold elements of another one".to_owned()).into());
+    }
     if count == 0 || layout.size() == 0 {
-        return Ok(());
+        return Ok(address);
     }
     let outside =
         || ErrorKind::BadBuffer(format!("{count} elements of a datatype reach beyond their memory of {bytes} bytes"));
     let (offset, len) = layout.span(count).ok_or_else(outside)?;
     let end = u64::try_from(offset).ok().and_then(|offset| offset.checked_add(len));
-    Ok(end.filter(|&end| end <= bytes as u64).map(drop).ok_or_else(outside)?)
+    Ok(end.filter(|&end| end <= bytes).map(|_| address).ok_or_else(outside)?)
 }
 
 // SAFETY: the borrow keeps the promise that the raw buffer needs.

@@ -164,7 +164,7 @@ pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{
     ActiveCounts, Error as EngineError, Explained as Protocol, Form, HEADER_LIMIT as AM_HEADER_LIMIT, HostTimes,
     INLINE_LIMIT as AM_INLINE_LIMIT, Place, PreparedPath, PutPath, Refusal, RemoteKey, Side, Signal, SignalUpdate,
-    host_times,
+    Target, host_times,
 };
 pub use cableway_transports::check as check_transports;
 pub use half::f16;

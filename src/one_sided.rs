@@ -1,6 +1,6 @@
 //! Blocking one-sided operations, for every kind of caller.
 
-use cableway_pml::{OneSided, Outcome, Place, Request, Signal};
+use cableway_pml::{OneSided, Outcome, Place, Request, Signal, Target};
 
 use crate::Error;
 use crate::buffer::{RecvBuffer, SendBuffer};
@@ -12,11 +12,11 @@ use crate::world::Inner;
 pub(crate) fn put(
     world: &Inner,
     from: &(impl SendBuffer + ?Sized),
-    to: Place<'_>,
+    to: Target<'_>,
     signal: Option<Signal<'_>>,
 ) -> Result<(), Error> {
     let from = from.readable()?;
-    perform(world, Operation::one_sided("put", &to, from.len()), |one_sided, request| {
+    perform(world, Operation::one_sided("put", &to.place(), from.len()), |one_sided, request| {
         // SAFETY: the request is new and is waited for; the buffer is borrowed until then.
         unsafe { one_sided.put(from, to, signal, request) }
     })
@@ -25,11 +25,11 @@ pub(crate) fn put(
 pub(crate) fn get(
     world: &Inner,
     into: &mut (impl RecvBuffer + ?Sized),
-    from: Place<'_>,
+    from: Target<'_>,
     signal: Option<Signal<'_>>,
 ) -> Result<(), Error> {
     let into = into.writable()?;
-    perform(world, Operation::one_sided("get", &from, into.len()), |one_sided, request| {
+    perform(world, Operation::one_sided("get", &from.place(), into.len()), |one_sided, request| {
         // SAFETY: as in `put`, borrowed exclusively.
         unsafe { one_sided.get(into, from, signal, request) }
     })

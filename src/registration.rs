@@ -180,7 +180,7 @@ impl RegisteredMemory {
     /// # Errors
     /// The bytes are not within the memory, or the device driver refused.
     pub fn read(&self, offset: u64, into: &mut (impl RecvBuffer + ?Sized)) -> Result<(), Error> {
-        one_sided::get(&self.world, into, self.key().at(offset), None)
+        one_sided::get(&self.world, into, self.key().at(offset).into(), None)
     }
 
     /// Copies `from` to the bytes from `offset` on, as a put of another rank does.
@@ -188,7 +188,7 @@ impl RegisteredMemory {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn write(&self, offset: u64, from: &(impl SendBuffer + ?Sized)) -> Result<(), Error> {
-        one_sided::put(&self.world, from, self.key().at(offset), None)
+        one_sided::put(&self.world, from, self.key().at(offset).into(), None)
     }
 
     /// Describes `len` bytes from `offset` on, to send from or to receive into without a copy.

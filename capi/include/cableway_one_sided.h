@@ -2,7 +2,8 @@
  * Registered memory and one-sided operations. cableway.h includes this file. docs/one-sided.md says what is ordered and
  * what is checked.
  *
- * Offsets and lengths are in bytes. Data is one run of host or device memory. A key is plain data, which the program sends
+ * Offsets and lengths are in bytes. Data lies in host or device memory, in one run, or as elements of datatypes where the
+ * functions take them. A key is plain data, which the program sends
  * to the processes that may use the memory; it tells whose memory it is. That process serves operations in any call that
  * waits or makes progress. All functions may be called from any thread, and none of those that wait from a handler of
  * active messages.
@@ -114,6 +115,30 @@ int cableway_iget(void *buffer, size_t bytes, const cableway_remote_key *key, ui
 int cableway_iget_signal(void *buffer, size_t bytes, const cableway_remote_key *key, uint64_t offset,
                          const cableway_remote_key *signal_key, uint64_t signal_offset, int update, uint64_t value,
                          cableway_communicator *communicator, cableway_request **request);
+/*
+ * Do what the functions above do between `count` elements of `datatype` at `buffer` and `target_count` elements of
+ * `target_datatype`, whose offsets count from `offset`. Both hold the same amount of data, or the functions fail with
+ * CABLEWAY_ERR_ARGUMENT. Elements of what is written do not overlap. CABLEWAY_BYTE with a count is one run, and
+ * cableway_type_hvector makes rows of bytes. A null `signal_key` is no signal; the other arguments of the signal are ignored
+ * then. Datatypes may be freed before the request is complete.
+ */
+int cableway_put_typed(const void *buffer, size_t count, const cableway_datatype *datatype,
+                       const cableway_remote_key *key, uint64_t offset, size_t target_count,
+                       const cableway_datatype *target_datatype, const cableway_remote_key *signal_key,
+                       uint64_t signal_offset, int update, uint64_t value, cableway_communicator *communicator);
+int cableway_get_typed(void *buffer, size_t count, const cableway_datatype *datatype, const cableway_remote_key *key,
+                       uint64_t offset, size_t target_count, const cableway_datatype *target_datatype,
+                       const cableway_remote_key *signal_key, uint64_t signal_offset, int update, uint64_t value,
+                       cableway_communicator *communicator);
+int cableway_iput_typed(const void *buffer, size_t count, const cableway_datatype *datatype,
+                        const cableway_remote_key *key, uint64_t offset, size_t target_count,
+                        const cableway_datatype *target_datatype, const cableway_remote_key *signal_key,
+                        uint64_t signal_offset, int update, uint64_t value, cableway_communicator *communicator,
+                        cableway_request **request);
+int cableway_iget_typed(void *buffer, size_t count, const cableway_datatype *datatype, const cableway_remote_key *key,
+                        uint64_t offset, size_t target_count, const cableway_datatype *target_datatype,
+                        const cableway_remote_key *signal_key, uint64_t signal_offset, int update, uint64_t value,
+                        cableway_communicator *communicator, cableway_request **request);
 /*
  * Change a word of 4 or 8 bytes, aligned to its size, by a cableway_atomic. The CPU of the memory's owner makes the change.
  * `expected` counts for CABLEWAY_ATOMIC_COMPARE_SWAP only. Store the word before in `before`, unless that is NULL.

@@ -141,6 +141,8 @@ fn of_engine(error: &EngineError) -> Code {
         EngineError::MisalignedWord { .. }
         | EngineError::ForeignSignal { .. }
         | EngineError::NotContiguous
+        | EngineError::UnequalBuffers { .. }
+        | EngineError::TooManyBlocks { .. }
         | EngineError::BadRegistration { .. }
         | EngineError::HeaderTooLong { .. }
         | EngineError::HandlerInUse { .. } => Code::ErrArgument,

@@ -21,6 +21,7 @@ mod message;
 mod movement;
 mod nonblocking;
 mod one_sided;
+mod one_sided_typed;
 mod outcome;
 mod reduction;
 mod registration;

@@ -24,7 +24,7 @@ unsafe fn bytes_at<'a>(address: *const c_void, bytes: usize) -> Result<RawBuffer
 }
 
 /// The word that a signal changes, and how.
-struct SignalWord {
+pub(crate) struct SignalWord {
     key: cableway::RemoteKey,
     offset: u64,
     update: SignalUpdate,
@@ -33,13 +33,18 @@ struct SignalWord {
 impl SignalWord {
     /// # Safety
     /// The same as that of [`RemoteKey::read`].
-    unsafe fn read(key: *const RemoteKey, offset: u64, update: c_int, value: u64) -> Result<SignalWord, Failure> {
+    pub(crate) unsafe fn read(
+        key: *const RemoteKey,
+        offset: u64,
+        update: c_int,
+        value: u64,
+    ) -> Result<SignalWord, Failure> {
         // SAFETY: the caller's promise.
         let key = unsafe { RemoteKey::read(key, "the key of the signal")? };
         Ok(SignalWord { key, offset, update: self::update(update, value)? })
     }
 
-    fn signal(&self) -> Signal<'_> {
+    pub(crate) fn signal(&self) -> Signal<'_> {
         Signal { at: self.key.at(self.offset), update: self.update }
     }
 }

@@ -32,6 +32,7 @@ mod node;
 mod normal;
 mod predefined;
 mod regular;
+mod rows;
 mod staging;
 mod walk;
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use cableway_base::Rank;
 use cableway_common_cuda::MemoryClass;
-use cableway_pml::{Explained as Protocol, Place, Signal};
+use cableway_pml::{Explained as Protocol, Place, Signal, Target};
 
 use super::Communicator;
 use crate::Error;
@@ -16,14 +16,23 @@ use crate::word::{Atomic, Word};
 /// operations in any call of the library that waits or makes progress. docs/one-sided.md says how operations are
 /// ordered.
 impl Communicator {
-    /// Copies `data`, one run of host or device memory, to registered memory of another rank. Returns once the data is
-    /// there, so that the owner can read it.
+    /// Copies `data`, in host or device memory, to registered memory of another rank: from a place on, or to elements of a
+    /// layout ([`Place::typed`]). Returns once the data is there, so that the owner can read it.
+    ///
+    /// ```no_run
+    /// # use cableway::{Communicator, Error, Layout, RemoteKey, TypedSlice};
+    /// # fn halo(everyone: &Communicator, key: &RemoteKey, field: &[f64]) -> Result<(), Error> {
+    /// // The last column of a field of 100 x 100 becomes the first column of the neighbour's, in its second half.
+    /// let column = Layout::rows(100, 8, 800)?;
+    /// everyone.put(&TypedSlice::new(&field[99..], 1, &column)?, key.at(80_000).typed(1, &column))
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// The place is not within the registered memory, the key is not valid or not valid any more, or the owner died. Then
-    /// nothing was written, unless the owner died or its device failed.
-    pub fn put(&self, data: &(impl SendBuffer + ?Sized), to: Place<'_>) -> Result<(), Error> {
-        one_sided::put(self.world(), data, to, None)
+    /// The target is not within the registered memory, or has another length than the data, the key is not valid or not
+    /// valid any more, or the owner died. Then nothing was written, unless the owner died or its device failed.
+    pub fn put<'k>(&self, data: &(impl SendBuffer + ?Sized), to: impl Into<Target<'k>>) -> Result<(), Error> {
+        one_sided::put(self.world(), data, to.into(), None)
     }
 
     /// Copies as [`put`](Self::put) does, and then changes the signal's word. Whoever sees the new word sees the data.
@@ -31,21 +40,22 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`put`](Self::put). The signal's memory belongs to another rank than the data's, or its word
     /// is misaligned.
-    pub fn put_signal(
+    pub fn put_signal<'k>(
         &self,
         data: &(impl SendBuffer + ?Sized),
-        to: Place<'_>,
+        to: impl Into<Target<'k>>,
         signal: Signal<'_>,
     ) -> Result<(), Error> {
-        one_sided::put(self.world(), data, to, Some(signal))
+        one_sided::put(self.world(), data, to.into(), Some(signal))
     }
 
-    /// Fills `buffer`, one run of host or device memory, from registered memory of another rank.
+    /// Fills `buffer`, in host or device memory, from registered memory of another rank: from a place on, or from elements
+    /// of a layout.
     ///
     /// # Errors
     /// The same as those of [`put`](Self::put). The content of the buffer is undefined then.
-    pub fn get(&self, buffer: &mut (impl RecvBuffer + ?Sized), from: Place<'_>) -> Result<(), Error> {
-        one_sided::get(self.world(), buffer, from, None)
+    pub fn get<'k>(&self, buffer: &mut (impl RecvBuffer + ?Sized), from: impl Into<Target<'k>>) -> Result<(), Error> {
+        one_sided::get(self.world(), buffer, from.into(), None)
     }
 
     /// Fills `buffer` as [`get`](Self::get) does, and then changes the signal's word. Whoever sees the new word may write
@@ -69,13 +79,13 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`get`](Self::get). The signal's memory belongs to another rank than the data's, or its word
     /// is misaligned.
-    pub fn get_signal(
+    pub fn get_signal<'k>(
         &self,
         buffer: &mut (impl RecvBuffer + ?Sized),
-        from: Place<'_>,
+        from: impl Into<Target<'k>>,
         signal: Signal<'_>,
     ) -> Result<(), Error> {
-        one_sided::get(self.world(), buffer, from, Some(signal))
+        one_sided::get(self.world(), buffer, from.into(), Some(signal))
     }
 
     /// Changes a word of registered memory, and returns the word before. The word is aligned to its size.

@@ -1,6 +1,6 @@
 //! One-sided operations on memory that the caller keeps.
 
-use cableway_pml::{Outcome, Place, Signal};
+use cableway_pml::{Outcome, Signal, Target};
 
 use super::RawRequest;
 use crate::buffer::sealed::{Readable, Writable};
@@ -16,14 +16,14 @@ impl Communicator {
     ///
     /// # Errors
     /// Those that can be known before the owner answers. [`RawRequest::wait`] returns the others.
-    pub unsafe fn put_raw(
+    pub unsafe fn put_raw<'k>(
         &self,
         data: &RawBuffer<'_>,
-        to: Place<'_>,
+        to: impl Into<Target<'k>>,
         signal: Option<Signal<'_>>,
     ) -> Result<RawRequest, Error> {
-        let from = data.readable()?;
-        let operation = Operation::one_sided("put", &to, from.len());
+        let (from, to) = (data.readable()?, to.into());
+        let operation = Operation::one_sided("put", &to.place(), from.len());
         let request = RawRequest::in_flight(self);
         // SAFETY: the request is new and its drop waits; the caller keeps the buffer until then.
         let started = unsafe { self.world().one_sided.put(from, to, signal, &raw const *request) };
@@ -39,14 +39,14 @@ impl Communicator {
     ///
     /// # Errors
     /// The same as those of [`put_raw`](Self::put_raw).
-    pub unsafe fn get_raw(
+    pub unsafe fn get_raw<'k>(
         &self,
         buffer: &mut RawBuffer<'_>,
-        from: Place<'_>,
+        from: impl Into<Target<'k>>,
         signal: Option<Signal<'_>>,
     ) -> Result<RawRequest, Error> {
-        let into = buffer.writable()?;
-        let operation = Operation::one_sided("get", &from, into.len());
+        let (into, from) = (buffer.writable()?, from.into());
+        let operation = Operation::one_sided("get", &from.place(), into.len());
         let request = RawRequest::in_flight(self);
         // SAFETY: as in `put_raw`.
         let started = unsafe { self.world().one_sided.get(into, from, signal, &raw const *request) };

@@ -1,6 +1,6 @@
 //! One-sided operations in scopes.
 
-use cableway_pml::{OneSided, Outcome, Place, Request as RawRequest, Signal};
+use cableway_pml::{OneSided, Outcome, Place, Request as RawRequest, Signal, Target};
 
 use super::{Request, Scope};
 use crate::buffer::{RecvBuffer, SendBuffer};
@@ -51,50 +51,50 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// Those that can be known before the owner answers. [`Request::wait`] returns the others.
-    pub fn put(
+    pub fn put<'k>(
         &'scope self,
         data: &'scope (impl SendBuffer + ?Sized),
-        to: Place<'_>,
+        to: impl Into<Target<'k>>,
     ) -> Result<Request<'scope, 'env>, Error> {
-        self.start_put(data, to, None)
+        self.start_put(data, to.into(), None)
     }
 
     /// Starts what [`Communicator::put_signal`](crate::Communicator::put_signal) does.
     ///
     /// # Errors
     /// The same as those of [`put`](Self::put).
-    pub fn put_signal(
+    pub fn put_signal<'k>(
         &'scope self,
         data: &'scope (impl SendBuffer + ?Sized),
-        to: Place<'_>,
+        to: impl Into<Target<'k>>,
         signal: Signal<'_>,
     ) -> Result<Request<'scope, 'env>, Error> {
-        self.start_put(data, to, Some(signal))
+        self.start_put(data, to.into(), Some(signal))
     }
 
     /// Starts what [`Communicator::get`](crate::Communicator::get) does.
     ///
     /// # Errors
     /// The same as those of [`put`](Self::put).
-    pub fn get(
+    pub fn get<'k>(
         &'scope self,
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
-        from: Place<'_>,
+        from: impl Into<Target<'k>>,
     ) -> Result<Request<'scope, 'env>, Error> {
-        self.start_get(buffer, from, None)
+        self.start_get(buffer, from.into(), None)
     }
 
     /// Starts what [`Communicator::get_signal`](crate::Communicator::get_signal) does.
     ///
     /// # Errors
     /// The same as those of [`put`](Self::put).
-    pub fn get_signal(
+    pub fn get_signal<'k>(
         &'scope self,
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
-        from: Place<'_>,
+        from: impl Into<Target<'k>>,
         signal: Signal<'_>,
     ) -> Result<Request<'scope, 'env>, Error> {
-        self.start_get(buffer, from, Some(signal))
+        self.start_get(buffer, from.into(), Some(signal))
     }
 
     /// Starts what [`Communicator::atomic`](crate::Communicator::atomic) does. `old` gets the word before.
@@ -117,11 +117,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn start_put(
         &'scope self,
         data: &'scope (impl SendBuffer + ?Sized),
-        to: Place<'_>,
+        to: Target<'_>,
         signal: Option<Signal<'_>>,
     ) -> Result<Request<'scope, 'env>, Error> {
         let from = data.readable()?;
-        self.start_one_sided(Operation::one_sided("put", &to, from.len()), |one_sided, request| {
+        self.start_one_sided(Operation::one_sided("put", &to.place(), from.len()), |one_sided, request| {
             // SAFETY: as in `start_get`; the buffer is only read.
             unsafe { one_sided.put(from, to, signal, request) }
         })
@@ -130,11 +130,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn start_get(
         &'scope self,
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
-        from: Place<'_>,
+        from: Target<'_>,
         signal: Option<Signal<'_>>,
     ) -> Result<Request<'scope, 'env>, Error> {
         let into = buffer.writable()?;
-        self.start_one_sided(Operation::one_sided("get", &from, into.len()), |one_sided, request| {
+        self.start_one_sided(Operation::one_sided("get", &from.place(), into.len()), |one_sided, request| {
             // SAFETY: the request is new and ends before the scope does; the buffer is borrowed until then.
             unsafe { one_sided.get(into, from, signal, request) }
         })

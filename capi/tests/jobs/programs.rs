@@ -18,6 +18,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("reductions_of_every_type_by_every_operation", || on_each_memory("tests/programs/reductions.c", 3)),
     ("nonblocking_collectives", || on_each_memory("tests/programs/started.c", 3)),
     ("one_sided_operations", || on_each_memory_and_transport("tests/programs/one_sided.c", 3)),
+    ("one_sided_operations_of_datatypes", || {
+        on_each_memory_and_transport("tests/programs/one_sided_typed.c", 3);
+    }),
     ("active_messages", || on_each_memory_and_transport("tests/programs/active.c", 3)),
     ("handlers_in_cpp", || over_each_transport("tests/programs/handlers.cc", 3)),
     ("threads", || over_each_transport("tests/programs/threads.c", 2)),
@@ -92,6 +95,8 @@ fn the_examples_of_put_and_active_messages() {
     let lines = ["rank 0 got 2 from rank 2", "rank 1 got 0 from rank 0", "rank 2 got 1 from rank 1"];
     assert!(put.status.success() && lines.iter().all(|line| put.stdout.contains(line)), "{put:#?}");
     assert!((0..3).all(|ticket| put.stdout.contains(&format!("has ticket {ticket}\n"))), "{put:#?}");
+    let Some(device) = Job::new(2, "examples/one_sided_device.cc").run() else { return };
+    assert!(device.status.success() && device.stdout.matches(" is done").count() == 2, "{device:#?}");
     let Some(active) = Job::new(3, "examples/active.c").run() else { return };
     let landed = (0..3).all(|last| active.stdout.contains(&format!("1048576 bytes landed, the last one is {last}\n")));
     assert!(active.status.success() && landed, "{active:#?}");

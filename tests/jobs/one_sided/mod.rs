@@ -2,7 +2,9 @@
 
 mod direct;
 mod ends;
+mod examples;
 mod keys;
+mod layouts;
 mod matrix;
 mod moves;
 mod posts;
@@ -22,6 +24,9 @@ use crate::support::{Driver, Role, Test, finish, over, role_job, transports};
 
 pub(crate) const TESTS: &[Test] = &[
     ("one_sided::every_size_moves_between_every_pair_of_memories", || with_every_driver(2, "one_sided_moves")),
+    ("one_sided::layouts_move_between_every_pair_of_memories", layouts::over_every_transport),
+    ("one_sided::the_examples_on_device_memory", examples::over_every_transport),
+    ("one_sided::the_page_has_the_code_of_the_examples", examples::the_page_has_the_code_of_the_examples),
     ("one_sided::requests_fences_and_scopes", || with_every_driver(2, "one_sided_scopes")),
     ("one_sided::threads_move_and_count", || with_every_driver(2, "one_sided_threads")),
     ("one_sided::data_comes_before_its_signal", || with_every_driver(2, "one_sided_signals")),
@@ -55,6 +60,8 @@ pub(crate) const TESTS: &[Test] = &[
 
 pub(crate) const ROLES: &[Role] = &[
     ("one_sided_moves", moves::moves),
+    ("one_sided_layouts", layouts::layouts_move),
+    ("one_sided_example", examples::example),
     ("one_sided_scopes", moves::scopes),
     ("one_sided_threads", moves::threads),
     ("one_sided_computes", moves::computes),
