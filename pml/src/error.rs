@@ -136,8 +136,8 @@ pub enum Error {
         /// The target's reason.
         refusal: Refusal,
     },
-    /// The buffers of an operation on a window hold different amounts of data.
-    #[error("the buffers of a one-sided operation hold {origin} and {target} bytes: describe equal amounts")]
+    /// The two sides of a one-sided operation hold different amounts of data.
+    #[error("the two sides of an operation hold {origin} and {target} bytes: describe equal amounts")]
     UnequalBuffers {
         /// The bytes of the origin's or result's buffer.
         origin: u64,
@@ -151,9 +151,7 @@ pub enum Error {
         advice: &'static str,
     },
     /// A datatype has too many blocks for the target of a one-sided operation.
-    #[error(
-        "an element of {blocks} blocks exceeds the limit of {limit} for one-sided operations: use several operations"
-    )]
+    #[error("an element of {blocks} blocks exceeds the limit of {limit} for one operation: use several")]
     TooManyBlocks {
         /// The blocks of an element.
         blocks: u64,

@@ -88,9 +88,9 @@ impl Operation {
         let Some(reach) = self.reach(caller) else { return false };
         let way = if store { reach.ways.write } else { reach.ways.read };
         let started = way.is_some_and(|way| {
+            let settled = memory.settled;
             // SAFETY: the operation keeps the memory until it is complete, and its use of the exposure until the move
             // has ended.
-            let settled = memory.settled;
             unsafe { self.start_move(caller, Plan { slot, access, settled, address, len, location, way, blocks }) }
         });
         if !started {

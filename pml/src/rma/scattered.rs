@@ -42,9 +42,10 @@ pub(super) unsafe fn copy(
     // SAFETY: the caller's promise; the convertors end here.
     let (mut source, mut sink) =
         unsafe { (from.convertor_to_send(Location::HOST, devices), to.convertor_to_receive(Location::HOST, devices)) };
-    // SAFETY: a run holds all bytes of data, and is no part of the other memory.
     let moved = match (from.contiguous(), to.contiguous()) {
+        // SAFETY: a run holds all bytes of data, and is no part of the other memory.
         (Some((address, _)), _) => unsafe { sink.unpack(address, len) },
+        // SAFETY: as above, and it may be written.
         (_, Some((address, _))) => unsafe { source.pack(address, len) },
         (None, None) => {
             let mut chunk = [0; CHUNK];

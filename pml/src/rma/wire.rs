@@ -154,6 +154,9 @@ pub(crate) struct Ask {
     pub(super) wish: Wish,
 }
 
+/// The form of the elements that an ask is for, and the blocks that came in it.
+pub(crate) type Shape = (Form, Vec<Block>);
+
 /// The answer to an [`Ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -205,7 +208,7 @@ impl Ask {
     }
 
     /// Parses an ask, and what follows one for elements.
-    pub(crate) fn parse(header: &[u8]) -> Result<(Ask, Option<(Form, Vec<Block>)>), Malformed> {
+    pub(crate) fn parse(header: &[u8]) -> Result<(Ask, Option<Shape>), Malformed> {
         let wrong = Malformed::OneSided;
         let (mut layout, rest) = AskLayout::read_from_prefix(header).map_err(|_| wrong("an ask that is too short"))?;
         if !matches!(layout.kind.checked_sub(ELEMENTS), Some(PUT | GET)) {
