@@ -268,6 +268,7 @@ fn operations_end_when_their_target_dies() {
 fn a_hostile_peer_is_disconnected_or_refused_and_writes_nothing() {
     const ASK: u32 = 1;
     const ANSWER: u32 = 2;
+    const SHAPE: u32 = 7;
     let ask = |len: u64, name: &[u8]| {
         let mut header = [0; 96];
         header[0] = 1;
@@ -275,9 +276,28 @@ fn a_hostile_peer_is_disconnected_or_refused_and_writes_nothing() {
         header[48..56].copy_from_slice(&len.to_le_bytes());
         header
     };
-    // What is posted: a part of an ask, an ask of no kind, with reserved bytes, and an answer to nothing.
-    let wrong: [(u32, &[u8]); 5] =
-        [(ASK, &[1; 95]), (ASK, &[0; 96]), (ASK, &[1; 96]), (ANSWER, &[0; 24]), (ANSWER, &[0; 23])];
+    // Elements of one block.
+    let elements = |len, name: &[u8], (count, extent): (u64, i64), block: (i64, u64)| {
+        let mut header = ask(len, name).to_vec();
+        header[0] = 4;
+        header.extend(1_u64.to_le_bytes());
+        header.extend([count, extent as u64, block.0 as u64, block.1].map(u64::to_le_bytes).as_flattened());
+        header
+    };
+    let mut without_blocks = elements(8, &[0; 24], (1, 8), (0, 8));
+    without_blocks.truncate(120);
+    // What is posted: a part of an ask, an ask of no kind, with reserved bytes, elements without their form and without
+    // their blocks, an empty shape, and an answer to nothing.
+    let wrong: [(u32, &[u8]); 8] = [
+        (ASK, &[1; 95]),
+        (ASK, &[0; 96]),
+        (ASK, &[1; 96]),
+        (ASK, &without_blocks[..119]),
+        (ASK, &without_blocks),
+        (SHAPE, &[]),
+        (ANSWER, &[0; 24]),
+        (ANSWER, &[0; 23]),
+    ];
     for wrong in wrong.map(Some).into_iter().chain([None]) {
         let ranks = Ranks::new(2, &[Link::new("net", Flags::empty())]);
         let mut words = memory(64);
@@ -308,6 +328,25 @@ fn a_hostile_peer_is_disconnected_or_refused_and_writes_nothing() {
                 let codes: Vec<u8> = answers.lock().unwrap().iter().map(|answer| answer[8]).collect();
                 let (out_of_range, incomplete) = (3, 6);
                 assert_eq!(codes, [incomplete, incomplete, incomplete, out_of_range]);
+                // Elements that the memory does not hold, and elements of another length than the ask or the data.
+                let far = i64::MAX;
+                for (len, repeated, block, expected) in [
+                    (8, (2, 61), (0, 4), out_of_range),
+                    (8, (2, 32), (-1, 4), out_of_range),
+                    (8, (2, -4), (0, 4), out_of_range),
+                    (8, (2, far), (0, 4), out_of_range),
+                    (8, (2, 8), (far, 4), out_of_range),
+                    (8, (1, 8), (0, u64::MAX), out_of_range),
+                    (8, (1 << 62, 8), (0, 4), out_of_range),
+                    (8, (0, 8), (0, 8), out_of_range),
+                    (8, (3, 8), (0, 4), incomplete),
+                    (12, (3, 8), (0, 4), incomplete),
+                ] {
+                    post(ASK, &elements(len, &window.key().as_bytes()[40..], repeated, block), &[7; 8]);
+                    let code = answers.lock().unwrap().last().map(|answer| answer[8]);
+                    assert_eq!(code, Some(expected), "{len} {repeated:?} {block:?}");
+                }
+                assert_eq!(ranks.counter(1, "malformed"), 0);
             }
         }
         drop(window);
