@@ -30,7 +30,7 @@ use crate::tag::Request;
 struct Checked<'k> {
     key: &'k RemoteKey,
     span: Span,
-    elements: Option<Elements>,
+    elements: Option<Box<Elements>>,
     wish: Wish,
     local: Local,
 }
@@ -65,7 +65,7 @@ impl OneSided {
     ) -> Result<Outcome, Error> {
         let memory = Memory::of(from)?;
         let (place, elements) = to.into().find(memory.len)?;
-        let span = self.span(place, memory.len, elements.as_ref())?;
+        let span = self.span(place, memory.len, elements.as_deref())?;
         let asked = signal.map(|signal| self.signal(&signal, place.key.rank())).transpose()?;
         let (wish, local) = (Wish::Put(asked), Local::Put(memory));
         // SAFETY: the caller's promise.
@@ -110,7 +110,7 @@ impl OneSided {
     ) -> Result<Outcome, Error> {
         let memory = Memory::of(into)?;
         let (place, elements) = from.into().find(memory.len)?;
-        let span = self.span(place, memory.len, elements.as_ref())?;
+        let span = self.span(place, memory.len, elements.as_deref())?;
         let asked = signal.map(|signal| self.signal(&signal, place.key.rank())).transpose()?;
         let (wish, local) = (Wish::Get(asked), Local::Get(memory));
         // SAFETY: the caller's promise.
@@ -201,7 +201,7 @@ impl OneSided {
         if memory.is_on_device(devices) {
             return Ok(false);
         }
-        let elements = elements.as_ref();
+        let elements = elements.as_deref();
         let range = Span { len: elements.map_or(span.len, Elements::range), ..*span };
         // SAFETY: the caller promises that this host memory is valid, and the other is mapped and may be written.
         let copy = |place| unsafe { scattered::copy(devices, memory, (place, elements), way) };

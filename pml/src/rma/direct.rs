@@ -116,12 +116,12 @@ impl Operation {
         // SAFETY: the memory is valid until the operation is complete; the convertor ends here and moves nothing.
         let convertor = unsafe { memory.buffer().convertor_to_send(*location, devices) };
         let (address, len, ours) = convertor.strided()?;
-        Some((address, len, Some([ours, target::strided(&self.ask.span, self.elements.as_ref())?])))
+        Some((address, len, Some([ours, target::strided(&self.ask.span, self.elements.as_deref())?])))
     }
 
     /// Begins to use the exposure of the memory, or asks the owner for it.
     fn reach(&self, caller: &Caller) -> Option<Arc<Reach>> {
-        let len = self.elements.as_ref().map_or(self.ask.span.len, Elements::range);
+        let len = self.elements.as_deref().map_or(self.ask.span.len, Elements::range);
         let span = &Span { len, ..self.ask.span };
         // The owner refuses a put with a wrong signal before it writes. Here only a word that the owner has exposed is
         // known to be right. Its alignment was checked.

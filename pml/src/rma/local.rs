@@ -24,7 +24,7 @@ pub(super) struct Memory {
     pub(super) len: u64,
     /// The copies follow no default stream (`Buffer::settled`).
     pub(super) settled: bool,
-    elements: Option<(u64, Layout)>,
+    elements: Option<Box<(u64, Layout)>>,
 }
 
 impl Memory {
@@ -32,7 +32,7 @@ impl Memory {
     pub(super) fn of(buffer: Buffer<'_>) -> Result<Memory, Error> {
         let (len, settled) = (buffer.packed_len()?, buffer.is_settled());
         let (address, elements) = match (buffer.contiguous(), buffer.layout()) {
-            (None, Some(layout)) => (buffer.address(), Some((buffer.count(), layout.clone()))),
+            (None, Some(layout)) => (buffer.address(), Some(Box::new((buffer.count(), layout.clone())))),
             (run, _) => (run.map_or(std::ptr::null_mut(), |(address, _)| address), None),
         };
         Ok(Memory { address: address.expose_provenance(), len, settled, elements })
@@ -60,7 +60,7 @@ impl Memory {
         let address = std::ptr::with_exposed_provenance(self.address);
         let buffer = match &self.elements {
             None => Buffer::bytes(address, self.len),
-            Some((count, layout)) => Buffer::typed(address, *count, layout),
+            Some(elements) => Buffer::typed(address, elements.0, &elements.1),
         };
         if self.settled { buffer.settled() } else { buffer }
     }

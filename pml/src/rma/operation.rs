@@ -24,7 +24,7 @@ pub(super) struct Operation {
     pub(super) to: Rank,
     pub(super) ask: Ask,
     /// What the span reaches, if it is not one run of bytes.
-    pub(super) elements: Option<Elements>,
+    pub(super) elements: Option<Box<Elements>>,
     pub(super) local: Local,
     /// Whether the target's memory is on a device, as its key tells.
     pub(super) remote_on_device: bool,
@@ -53,7 +53,7 @@ impl Operation {
     pub(super) unsafe fn new(
         to: Rank,
         ask: Ask,
-        (local, elements): (Local, Option<Elements>),
+        (local, elements): (Local, Option<Box<Elements>>),
         remote_on_device: bool,
         user: Active,
     ) -> Self {

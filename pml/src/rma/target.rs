@@ -42,9 +42,20 @@ impl<'k> Target<'k> {
     ///
     /// # Errors
     /// The elements have another length, or do not lie within the memory.
-    pub(super) fn find(&self, len: u64) -> Result<(Place<'k>, Option<Elements>), Error> {
+    #[inline]
+    pub(super) fn find(&self, len: u64) -> Result<(Place<'k>, Option<Box<Elements>>), Error> {
+        match self.elements {
+            None => Ok((self.place, None)),
+            Some(elements) => self.find_elements(elements, len),
+        }
+    }
+
+    fn find_elements(
+        &self,
+        (count, layout): (u64, &Layout),
+        len: u64,
+    ) -> Result<(Place<'k>, Option<Box<Elements>>), Error> {
         let Place { key, offset } = self.place;
-        let Some((count, layout)) = self.elements else { return Ok((self.place, None)) };
         let target = layout.packed_size(count)?;
         if target != len {
             return Err(Error::UnequalBuffers { origin: len, target });
@@ -60,7 +71,7 @@ impl<'k> Target<'k> {
         }
         elements.check()?;
         let run = layout.contiguous_span(count).is_some();
-        Ok((key.at(first), Some(elements).filter(|_| !run)))
+        Ok((key.at(first), (!run).then(|| Box::new(elements))))
     }
 }
 
