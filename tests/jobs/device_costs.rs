@@ -229,7 +229,7 @@ fn times_of_host_messages_are_kept() {
     };
     assert!(!explain().contains("measured: "), "nothing is known yet");
     assert!(!folder.0.exists(), "nothing was measured");
-    // A message of each size from one job, and what the next one says.
+    // Messages of each size from one job, and what the next one says.
     let info = || {
         let mut command = cableway();
         finish(command.args(["info", "--measure", "--format", "json"]).args(cached)).assert_success().stdout
@@ -239,7 +239,7 @@ fn times_of_host_messages_are_kept() {
         info["host_messages"].as_array().cloned().unwrap_or_default()
     };
     let first = described(&info());
-    assert_eq!(first.len(), 1 + 12, "the file, and each size: {first:?}");
+    assert_eq!(first.len(), 1 + 2 * 12, "the file, and each size alone and in windows: {first:?}");
     let written = || std::fs::metadata(PathBuf::from(first[0]["file"].as_str().expect("a path"))).expect("it is there");
     let before = written().modified().expect("a time");
     assert_eq!(described(&info()), first, "nothing is measured again");
