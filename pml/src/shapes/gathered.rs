@@ -35,6 +35,11 @@ impl Gathered {
         Ok(())
     }
 
+    /// Returns whether blocks of this origin are kept.
+    pub(crate) fn keeps(&self, origin: u32) -> bool {
+        self.shapes.lock().contains_key(&origin)
+    }
+
     /// Returns the `expected` blocks of an ask: those that came in it, or else those that were kept.
     pub(crate) fn complete(&self, origin: u32, inline: Vec<Block>, expected: u32) -> Result<Vec<Block>, Malformed> {
         let found = match inline.is_empty() && expected > 0 {
@@ -74,8 +79,9 @@ mod tests {
         // An ask that brings its own blocks, or has none, leaves them.
         assert_eq!(gathered.complete(1, vec![block(7)], 1).unwrap(), [block(7)]);
         assert_eq!(gathered.complete(1, vec![], 0).unwrap(), []);
+        assert!(gathered.keeps(1) && !gathered.keeps(3));
         assert_eq!(gathered.complete(1, vec![], 3).unwrap(), [block(1), block(2), block(3)]);
-        assert!(gathered.complete(1, vec![], 3).is_err());
+        assert!(!gathered.keeps(1) && gathered.complete(1, vec![], 3).is_err());
         assert!(gathered.complete(2, vec![], 2).is_err() && gathered.complete(2, vec![block(1)], 2).is_err());
     }
 
