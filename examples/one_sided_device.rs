@@ -50,13 +50,13 @@ impl Example {
 
     /// Returns device memory with one value.
     fn filled(&self, value: f32) -> Result<DeviceVec<f32>, Error> {
-        device_of(&self.world)?.copied(&vec![value; COUNT])
+        place(&self.world)?.copied(&vec![value; COUNT])
     }
 
     /// Registers device memory, and host memory for signals. Every rank gets the keys of all.
     fn register() -> Result<Example, Error> {
         let world = World::init()?;
-        let window = world.register(device_of(&world)?.zeroed::<f32>(COUNT)?)?;
+        let window = world.register(place(&world)?.zeroed::<f32>(COUNT)?)?;
         let signals = world.register(vec![0_u64; 2])?;
         let (rank, size) = (world.rank(), world.size());
         let mut all = vec![RemoteKey::default(); 2 * size as usize];
@@ -95,7 +95,7 @@ impl Example {
 
     /// A get. Its signal tells the owner that it may write the memory again.
     fn get(&self) -> Result<(), Error> {
-        let mut room = device_of(&self.world)?.zeroed::<f32>(COUNT)?;
+        let mut room = place(&self.world)?.zeroed::<f32>(COUNT)?;
         let [window, signals] = &self.keys[self.next as usize];
         let signal = Signal { at: signals.at(READ), update: SignalUpdate::Set(1) };
         self.everyone().get_signal(&mut room, window.at(0), signal)?;
@@ -119,7 +119,7 @@ impl Example {
 
     /// An active message whose handler chooses device memory after it has seen the header.
     fn active_message(&self) -> Result<(), Error> {
-        let (devices, place) = (self.world.devices().clone(), device_of(&self.world)?.index());
+        let (devices, place) = (self.world.devices().clone(), place(&self.world)?.index());
         let landed = Arc::new(Mutex::new(None));
         let arrived = landed.clone();
         self.world.am_handler(1, move |message| {
@@ -165,7 +165,7 @@ impl Example {
 }
 
 /// Returns the device of this rank.
-fn device_of(world: &World) -> Result<Device<'_>, Error> {
+fn place(world: &World) -> Result<Device<'_>, Error> {
     world.devices().initialise()?;
     world.device(world.rank() % world.devices().facts()?.devices.len() as u32)
 }
