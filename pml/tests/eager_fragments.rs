@@ -23,7 +23,7 @@ fn ranks() -> Ranks {
 fn ranks_with(change: fn(&mut Link), parameters: &[(&str, &str)]) -> Ranks {
     let link = Link::new("net", Flags::GET | Flags::OFFER).with(change);
     let trials = TRIALS.to_string();
-    let parameters = [&[("pml_host_trials", trials.as_str())], parameters].concat();
+    let parameters = [&[("pml_host_trials", trials.as_str()), ("pml_host_pause", "0")], parameters].concat();
     let ranks = Ranks::with(2, &[link], &parameters, false);
     // The first message of a link may take longer, so that it is tried once more.
     for _ in 0..=3 * TRIALS {

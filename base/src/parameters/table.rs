@@ -316,6 +316,7 @@ internal {
     pml_early_messages: Count = "1000000", "most messages from one peer for communicators that do not exist here yet";
     pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";
     pml_host_trials: Count = "3", "messages of each size that try each way to move host data; 0 trusts the estimates";
+    pml_host_pause: Count = "4", "part of a host message's time after which the next one is not of its window; 0: none is";
     pml_host_way: Text = "", "way of large host messages, for tests: streamed, get, cached or halves; empty chooses by times";
     pml_offer_window: Size = "256K", "bytes of a rendezvous message that the receiver offers to the sender at a time";
     pml_nodes: Text = "", "node of each rank, for tests: numbers with commas; empty asks the system";

@@ -60,6 +60,8 @@ pub(crate) struct HostCosts {
     train: Train,
     /// The pattern of the last train of each size.
     patterns: [Pattern; CLASSES],
+    /// A pause of this part of a message's time ends a train. The answers of a ping-pong take about that time.
+    pause: u32,
     /// The way of all messages, for tests.
     only: Option<Way>,
     burst: Option<Burst>,
@@ -79,15 +81,11 @@ struct Train {
     last: Option<(Instant, Duration)>,
 }
 
-/// A pause of less than this part of a message's time does not end a train. The answers of a ping-pong take about the
-/// time of a message.
-const PAUSE: u32 = 4;
-
 impl Train {
-    /// Returns whether a message that begins now belongs to it.
-    fn goes_on(&self, class: usize, now: Instant) -> bool {
-        let soon = |(end, took): (Instant, Duration)| now.saturating_duration_since(end) * PAUSE < took;
-        self.class == class && self.last.is_some_and(soon)
+    /// Returns whether a message that begins now belongs to it. A `part` of 0 lets no message follow another.
+    fn goes_on(&self, class: usize, now: Instant, part: u32) -> bool {
+        let soon = |(end, took): (Instant, Duration)| now.saturating_duration_since(end) * part < took;
+        self.class == class && part != 0 && self.last.is_some_and(soon)
     }
 }
 
@@ -123,12 +121,12 @@ impl HostCosts {
             set
         });
         let (train, patterns) = (Train::default(), [Pattern::Single; CLASSES]);
-        HostCosts { trials, sets, train, patterns, only: None, burst: None, distance }
+        HostCosts { trials, sets, train, patterns, pause: 4, only: None, burst: None, distance }
     }
 
-    /// Has all messages take this way, if there is one of that name.
-    pub(crate) fn only(mut self, name: &str) -> Self {
-        self.only = Way::named(name);
+    /// Takes what tests may set: the part of a message's time that ends a train, and the name of the only way.
+    pub(crate) fn with(mut self, pause: u32, only: &str) -> Self {
+        (self.pause, self.only) = (pause, Way::named(only));
         self
     }
 
@@ -158,7 +156,7 @@ impl HostCosts {
 
     /// Begins a train, unless a message that begins now belongs to the last one.
     fn couple(&mut self, class: usize, now: Instant) {
-        if self.train.goes_on(class, now) {
+        if self.train.goes_on(class, now, self.pause) {
             self.patterns[class] = Pattern::Window;
         } else {
             let before = std::mem::replace(&mut self.train, Train { class, ..Train::default() });

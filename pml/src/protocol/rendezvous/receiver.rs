@@ -88,7 +88,8 @@ fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut 
     }
     let kept = &cx.shared.kept;
     let host_costs = host_costs.get_or_insert_with(|| {
-        Box::new(HostCosts::new(trials, links.distance(), kept).only(&cx.core.parameters.pml_host_way))
+        let (pause, only) = (cx.core.parameters.pml_host_pause as u32, &cx.core.parameters.pml_host_way);
+        Box::new(HostCosts::new(trials, links.distance(), kept).with(pause, only))
     });
     let reach = match (incoming.exposed, incoming.addressable && !cx.core.crowded) {
         (true, true) => Reach::Both,
