@@ -2,12 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::arguments::{Out, rank};
+use crate::arguments::rank;
 use crate::communicator::{Handled, named};
 use crate::datatype::Datatype;
 use crate::handle::Handle;
 use crate::memory::{Memory, is_in_place};
-use crate::outcome::guard;
 use crate::request::Request;
 
 /// Starts to send the root's data to all.
@@ -21,12 +20,12 @@ unsafe extern "C" fn cableway_ibcast(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let mut buffer = Memory { address: buffer, count, datatype }.buffer()?;
-        place.set(Request::own(named(communicator)?.broadcast_raw(&mut buffer, rank(root)?)?));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let mut buffer = Memory { address: buffer, count, datatype }.buffer()?;
+            Ok(named(communicator)?.broadcast_raw(&mut buffer, rank(root)?)?)
+        })
+    }
 }
 
 /// Starts to gather parts of one length at all.
@@ -42,16 +41,16 @@ unsafe extern "C" fn cableway_iallgather(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let on = named(communicator)?;
-        let receive = Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype };
-        let mut receive = receive.of_ranks(on.size())?.buffer()?;
-        let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-        let send = if is_in_place(send_buffer) { None } else { Some(send.buffer()?) };
-        place.set(Request::own(on.allgather_raw(send.as_ref(), &mut receive)?));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let on = named(communicator)?;
+            let receive = Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype };
+            let mut receive = receive.of_ranks(on.size())?.buffer()?;
+            let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
+            let send = if is_in_place(send_buffer) { None } else { Some(send.buffer()?) };
+            Ok(on.allgather_raw(send.as_ref(), &mut receive)?)
+        })
+    }
 }
 
 /// Starts to exchange parts of one length.
@@ -67,14 +66,14 @@ unsafe extern "C" fn cableway_ialltoall(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let on = named(communicator)?;
-        let receive = Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype };
-        let mut receive = receive.of_ranks(on.size())?.buffer()?;
-        let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-        let send = if is_in_place(send_buffer) { None } else { Some(send.of_ranks(on.size())?.buffer()?) };
-        place.set(Request::own(on.alltoall_raw(send.as_ref(), &mut receive)?));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let on = named(communicator)?;
+            let receive = Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype };
+            let mut receive = receive.of_ranks(on.size())?.buffer()?;
+            let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
+            let send = if is_in_place(send_buffer) { None } else { Some(send.of_ranks(on.size())?.buffer()?) };
+            Ok(on.alltoall_raw(send.as_ref(), &mut receive)?)
+        })
+    }
 }

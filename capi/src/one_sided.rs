@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use cableway::{Atomic, RawBuffer, Signal, SignalUpdate, Word};
 
-use crate::arguments::{Out, rank};
+use crate::arguments::rank;
 use crate::code::Failure;
 use crate::communicator::{Handled, named};
 use crate::handle::Handle;
@@ -154,13 +154,12 @@ unsafe extern "C" fn cableway_iput(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let key = RemoteKey::read(key, "the key")?;
-        let started = named(communicator)?.put_raw(&bytes_at(buffer, bytes)?, key.at(offset), None)?;
-        place.set(Request::own(started));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let key = RemoteKey::read(key, "the key")?;
+            Ok(named(communicator)?.put_raw(&bytes_at(buffer, bytes)?, key.at(offset), None)?)
+        })
+    }
 }
 
 /// Starts a put with a signal.
@@ -178,14 +177,13 @@ unsafe extern "C" fn cableway_iput_signal(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let key = RemoteKey::read(key, "the key")?;
-        let word = SignalWord::read(signal_key, signal_offset, update, value)?;
-        let started = named(communicator)?.put_raw(&bytes_at(buffer, bytes)?, key.at(offset), Some(word.signal()))?;
-        place.set(Request::own(started));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let key = RemoteKey::read(key, "the key")?;
+            let word = SignalWord::read(signal_key, signal_offset, update, value)?;
+            Ok(named(communicator)?.put_raw(&bytes_at(buffer, bytes)?, key.at(offset), Some(word.signal()))?)
+        })
+    }
 }
 
 /// Starts a get.
@@ -199,13 +197,12 @@ unsafe extern "C" fn cableway_iget(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let key = RemoteKey::read(key, "the key")?;
-        let started = named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), None)?;
-        place.set(Request::own(started));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let key = RemoteKey::read(key, "the key")?;
+            Ok(named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), None)?)
+        })
+    }
 }
 
 /// Starts a get with a signal.
@@ -223,15 +220,13 @@ unsafe extern "C" fn cableway_iget_signal(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let key = RemoteKey::read(key, "the key")?;
-        let word = SignalWord::read(signal_key, signal_offset, update, value)?;
-        let started =
-            named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), Some(word.signal()))?;
-        place.set(Request::own(started));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let key = RemoteKey::read(key, "the key")?;
+            let word = SignalWord::read(signal_key, signal_offset, update, value)?;
+            Ok(named(communicator)?.get_raw(&mut bytes_at(buffer, bytes)?, key.at(offset), Some(word.signal()))?)
+        })
+    }
 }
 
 /// Changes a word of 4 bytes.

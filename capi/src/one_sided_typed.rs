@@ -4,7 +4,6 @@ use std::ffi::{c_int, c_void};
 
 use cableway::{Layout, Signal, Target};
 
-use crate::arguments::Out;
 use crate::code::Failure;
 use crate::communicator::{Handled, named};
 use crate::datatype::Datatype;
@@ -137,15 +136,14 @@ unsafe extern "C" fn cableway_iput_typed(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let word = (signal_key, signal_offset, update, value);
-        let remote = Remote::read(key, offset, (target_count, target_datatype), word)?;
-        let data = Memory { address: buffer, count, datatype }.buffer()?;
-        let started = named(communicator)?.put_raw(&data, remote.target(), remote.signal())?;
-        place.set(Request::own(started));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let word = (signal_key, signal_offset, update, value);
+            let remote = Remote::read(key, offset, (target_count, target_datatype), word)?;
+            let data = Memory { address: buffer, count, datatype }.buffer()?;
+            Ok(named(communicator)?.put_raw(&data, remote.target(), remote.signal())?)
+        })
+    }
 }
 
 /// Starts a get of elements.
@@ -166,13 +164,12 @@ unsafe extern "C" fn cableway_iget_typed(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let word = (signal_key, signal_offset, update, value);
-        let remote = Remote::read(key, offset, (target_count, target_datatype), word)?;
-        let mut room = Memory { address: buffer, count, datatype }.buffer()?;
-        let started = named(communicator)?.get_raw(&mut room, remote.target(), remote.signal())?;
-        place.set(Request::own(started));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let word = (signal_key, signal_offset, update, value);
+            let remote = Remote::read(key, offset, (target_count, target_datatype), word)?;
+            let mut room = Memory { address: buffer, count, datatype }.buffer()?;
+            Ok(named(communicator)?.get_raw(&mut room, remote.target(), remote.signal())?)
+        })
+    }
 }

@@ -7,7 +7,7 @@ use cableway::{
     Reducible, f16,
 };
 
-use crate::arguments::{Out, rank};
+use crate::arguments::rank;
 use crate::code::Failure;
 use crate::communicator::{Handled, named};
 use crate::handle::Handle;
@@ -183,11 +183,7 @@ unsafe extern "C" fn cableway_iallreduce(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        place.set(Request::own(arguments.start(named(communicator)?, Kind::Allreduce)?));
-        Ok(())
-    })
+    unsafe { Request::start(request, || arguments.start(named(communicator)?, Kind::Allreduce)) }
 }
 
 /// Starts a reduce.
@@ -204,12 +200,12 @@ unsafe extern "C" fn cableway_ireduce(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let kind = Kind::Reduce { root: rank(root)? };
-        place.set(Request::own(arguments.start(named(communicator)?, kind)?));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let kind = Kind::Reduce { root: rank(root)? };
+            arguments.start(named(communicator)?, kind)
+        })
+    }
 }
 
 /// Reduces, with the result at all.

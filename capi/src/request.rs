@@ -25,8 +25,17 @@ impl Named for Request {
 type Place = *mut *mut Handle<Request>;
 
 impl Request {
-    pub(crate) fn own(raw: RawRequest) -> *mut Handle<Request> {
-        Box::into_raw(Handle::new(Request(raw)))
+    /// Starts an operation, and stores its request at the place. Nothing is started if the place is null.
+    ///
+    /// # Safety
+    /// The place is null or valid for a write.
+    pub(crate) unsafe fn start(place: Place, begin: impl FnOnce() -> Result<RawRequest, Failure>) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            let place = unsafe { Out::new(place, "the place for the request")? };
+            place.set(Box::into_raw(Handle::new(Request(begin()?))));
+            Ok(())
+        })
     }
 
     /// Waits, and returns the status for the C program and the outcome.
@@ -64,12 +73,12 @@ unsafe fn wait_at(place: &Out<*mut Handle<Request>>) -> Result<(Status, Result<(
 /// The promises of the C program, as those of `cableway_isend`.
 unsafe fn start_send(memory: Memory, to: c_int, tag: c_int, on: Handled, request: Place, synchronous: bool) -> c_int {
     // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let buffer = memory.buffer()?;
-        place.set(Request::own(named(on)?.isend_raw(&buffer, rank(to)?, tag, synchronous)?));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let buffer = memory.buffer()?;
+            Ok(named(on)?.isend_raw(&buffer, rank(to)?, tag, synchronous)?)
+        })
+    }
 }
 
 /// Starts to send.
@@ -114,12 +123,12 @@ unsafe extern "C" fn cableway_irecv(
     request: *mut *mut Handle<Request>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(request, "the place for the request")?;
-        let mut buffer = Memory { address: buffer, count, datatype }.buffer()?;
-        place.set(Request::own(named(communicator)?.irecv_raw(&mut buffer, sender(source)?, any_tag(tag))?));
-        Ok(())
-    })
+    unsafe {
+        Request::start(request, || {
+            let mut buffer = Memory { address: buffer, count, datatype }.buffer()?;
+            Ok(named(communicator)?.irecv_raw(&mut buffer, sender(source)?, any_tag(tag))?)
+        })
+    }
 }
 
 /// Waits for a request.
