@@ -41,11 +41,7 @@ impl Target {
             Reach::Run { .. } => 0,
             Reach::Elements { blocks, .. } => blocks,
         };
-        let blocks = self.shapes.complete(arrival.source(), inline, expected)?;
-        // An origin posts the blocks of an ask and the ask without another one between them.
-        if self.shapes.keeps(arrival.source()) {
-            return Err(Malformed::OneSided("the blocks of a shape belong to no ask"));
-        }
+        let blocks = self.shapes.complete_next(arrival.source(), inline, expected)?;
         let reply = Reply { poster: arrival.poster().clone(), to: arrival.source(), number: ask.number };
         // The drop of the arrival drops the data of what is refused.
         let reached = match self.exposure.find(ask.displacement, &ask.reach, &blocks) {

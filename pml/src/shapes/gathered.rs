@@ -35,9 +35,18 @@ impl Gathered {
         Ok(())
     }
 
-    /// Returns whether blocks of this origin are kept.
-    pub(crate) fn keeps(&self, origin: u32) -> bool {
-        self.shapes.lock().contains_key(&origin)
+    /// As [`complete`](Self::complete), for an origin that posts no other ask between blocks and their ask.
+    pub(crate) fn complete_next(
+        &self,
+        origin: u32,
+        inline: Vec<Block>,
+        expected: u32,
+    ) -> Result<Vec<Block>, Malformed> {
+        match self.shapes.lock().remove(&origin) {
+            Some(kept) if inline.is_empty() && expected > 0 => counted(kept, expected),
+            Some(_) => Err(Malformed::OneSided("the blocks of a shape belong to no ask")),
+            None => counted(inline, expected),
+        }
     }
 
     /// Returns the `expected` blocks of an ask: those that came in it, or else those that were kept.
@@ -46,10 +55,14 @@ impl Gathered {
             true => self.shapes.lock().remove(&origin).unwrap_or_default(),
             false => inline,
         };
-        match found.len() == expected as usize {
-            true => Ok(found),
-            false => Err(Malformed::OneSided("an ask has more or fewer blocks than it says")),
-        }
+        counted(found, expected)
+    }
+}
+
+fn counted(blocks: Vec<Block>, expected: u32) -> Result<Vec<Block>, Malformed> {
+    match blocks.len() == expected as usize {
+        true => Ok(blocks),
+        false => Err(Malformed::OneSided("an ask has more or fewer blocks than it says")),
     }
 }
 
@@ -79,10 +92,24 @@ mod tests {
         // An ask that brings its own blocks, or has none, leaves them.
         assert_eq!(gathered.complete(1, vec![block(7)], 1).unwrap(), [block(7)]);
         assert_eq!(gathered.complete(1, vec![], 0).unwrap(), []);
-        assert!(gathered.keeps(1) && !gathered.keeps(3));
         assert_eq!(gathered.complete(1, vec![], 3).unwrap(), [block(1), block(2), block(3)]);
-        assert!(!gathered.keeps(1) && gathered.complete(1, vec![], 3).is_err());
+        assert!(gathered.complete(1, vec![], 3).is_err());
         assert!(gathered.complete(2, vec![], 2).is_err() && gathered.complete(2, vec![block(1)], 2).is_err());
+    }
+
+    #[test]
+    fn the_next_ask_must_use_what_was_kept() {
+        let gathered = Gathered::default();
+        let block = |offset| Block { offset, len: 1 };
+        let keep = || gathered.add(1, &block_bytes(&[block(1), block(2)])).unwrap();
+        keep();
+        assert_eq!(gathered.complete_next(2, vec![block(7)], 1).unwrap(), [block(7)]);
+        assert_eq!(gathered.complete_next(1, vec![], 2).unwrap(), [block(1), block(2)]);
+        assert_eq!(gathered.complete_next(1, vec![], 0).unwrap(), []);
+        for (inline, expected) in [(vec![], 0), (vec![block(7)], 1), (vec![], 3)] {
+            keep();
+            assert!(gathered.complete_next(1, inline, expected).is_err(), "{expected} blocks");
+        }
     }
 
     #[test]
