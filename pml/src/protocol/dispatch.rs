@@ -71,16 +71,16 @@ impl Protocols {
         self.with(slot, done, |cx, channel| match reader.kind {
             kind::ACK => {
                 let ack = Ack::parse(reader)?;
-                match ack.offer {
-                    Some(offer) if !offered::claim(channel, ack.sender, offer) => Ok(()),
-                    _ => fragments::asked(cx, channel, &ack),
+                match offered::claim(channel, ack.sender, ack.offer) {
+                    true => fragments::asked(cx, channel, &ack),
+                    false => Ok(()),
                 }
             }
             kind::PUT => {
                 let put = Put::parse(reader)?;
-                match put.offer {
-                    Some(offer) if !offered::claim(channel, put.sender, offer) => Ok(()),
-                    _ => put::asked(cx, channel, &put),
+                match offered::claim(channel, put.sender, put.offer) {
+                    true => put::asked(cx, channel, &put),
+                    false => Ok(()),
                 }
             }
             kind::FRAGMENT => {

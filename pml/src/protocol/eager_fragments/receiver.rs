@@ -71,11 +71,7 @@ pub(crate) fn begin(
 /// Begins to time a message of which nothing has come yet.
 fn time(channel: &mut Channel, id: Id) {
     let any = channel.links.abilities().any;
-    let reach = match (any.contains(Flags::GET), any.contains(HALVES)) {
-        (_, true) => Reach::Both,
-        (true, false) => Reach::Get,
-        (false, false) => Reach::Nothing,
-    };
+    let reach = Reach::of(any.contains(Flags::GET), any.contains(HALVES));
     let (Some(transfer), Some(costs)) = (channel.state.receives.get_mut(id), &mut channel.state.host_costs) else {
         return;
     };

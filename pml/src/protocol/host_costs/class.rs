@@ -40,6 +40,15 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
+    /// Returns what a receiver that can fetch, or not, and a sender that can store, or not, can do.
+    pub(crate) fn of(fetches: bool, stores: bool) -> Reach {
+        match (fetches, stores) {
+            (true, true) => Reach::Both,
+            (true, false) => Reach::Get,
+            (false, _) => Reach::Nothing,
+        }
+    }
+
     pub(super) fn allows(self, way: Way) -> bool {
         match way {
             Way::Get => self >= Reach::Get,
@@ -181,8 +190,8 @@ impl Class {
         if let Some(way) = usable(reach).find(|way| cost(way).times < trials) {
             return Some(way);
         }
-        let best = self.best(reach);
-        let due = |way: &Way| cost(way).each > best && self.is_due(*way, self.fastest(reach));
+        let (best, fastest) = (self.best(reach), self.fastest(reach));
+        let due = |way: &Way| cost(way).each > best && self.is_due(*way, fastest);
         usable(reach).find(due).or_else(|| self.asks_again(reach, trials).then_some(Way::Cached))
     }
 

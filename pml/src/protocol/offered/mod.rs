@@ -44,9 +44,10 @@ pub(crate) const HALVES: Flags = Flags::GET.union(Flags::PUT).union(Flags::OFFER
 /// Factor of the longer wait for a sender that has claimed a range and not sent it yet.
 const AT_WORK: usize = 16;
 
-/// Claims an offered range at the sender. Returns false if the range is not to be sent. The receiver fetches ranges
-/// that a device would have to copy first, and ranges that it has withdrawn.
-pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Offer) -> bool {
+/// Claims a range at the sender, if it was offered. Returns false if the range is not to be sent. The receiver fetches
+/// ranges that a device would have to copy first, and ranges that it has withdrawn.
+pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Option<Offer>) -> bool {
+    let Some(offer) = offer else { return true };
     let Channel { links, state: State { sends, .. } } = channel;
     let on_host = sends.get_mut(id).is_some_and(|sent| !sent.buffer.is_on_device());
     on_host && links.active.iter_mut().any(|link| link.endpoint.claim(offer))
@@ -62,7 +63,7 @@ pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
     let Some(offer) = link.endpoint.offer() else { return false };
     let Some((from, to)) = fetch.take(window) else { return true };
     fetch.offered_any = true;
-    offers.open.push_back(OpenOffer { id, from, to, link: fetch.from.link, offer, stores: false });
+    offers.open(OpenOffer { id, from, to, link: fetch.from.link, offer, stores: false });
     links.send_control(&Ack {
         sender,
         receiver: id,

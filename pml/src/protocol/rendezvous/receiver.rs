@@ -91,11 +91,7 @@ fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut 
         let (pause, only) = (cx.core.parameters.pml_host_pause as u32, &cx.core.parameters.pml_host_way);
         Box::new(HostCosts::new(trials, links.distance(), kept).with(pause, only))
     });
-    let reach = match (incoming.exposed, incoming.addressable && !cx.core.crowded) {
-        (true, true) => Reach::Both,
-        (true, false) => Reach::Get,
-        (false, _) => Reach::Nothing,
-    };
+    let reach = Reach::of(incoming.exposed, incoming.addressable && !cx.core.crowded);
     let now = Instant::now();
     let expected = host_costs.expect(incoming.len, reach, now);
     let cost = |time| btl::Cost { fixed: time, bytes_per_second: f64::INFINITY };
