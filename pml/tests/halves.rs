@@ -54,16 +54,7 @@ fn the_receiver_fetches_everything_if_the_sender_does_not_poll() {
     for len in [4 * PAGE, 3 * RANGE + 7, 20 * RANGE] {
         let ranks = ranks();
         ranks.carry(10, 0);
-        let (data, mut received) = (pattern(len, 5), vec![0; len]);
-        let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-        let receive = ranks.irecv(1, 0, 1, &mut received);
-        for _ in 0..1000 {
-            ranks.engines[1].progress();
-        }
-        assert!(receive.is_complete() && receive.error().is_none(), "{len} bytes wait for the sender");
-        assert!(received == data);
-        assert!(!send.is_complete());
-        send.finish(&ranks);
+        ranks.carry_without_sender(&pattern(len, 5));
         assert_eq!((ranks.counter(0, "protocol_put"), ranks.counter(0, "protocol_fragments")), (0, 0));
         nothing_is_left(&ranks);
     }
@@ -147,24 +138,6 @@ fn a_death_in_the_middle_ends_the_receive() {
     for turns in 0..20 {
         let ranks = ranks();
         ranks.carry(10, 0);
-        let (data, mut received) = (pattern(9 * RANGE, 1), vec![0; 9 * RANGE]);
-        let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-        let receive = ranks.irecv(1, 0, 1, &mut received);
-        for turn in 0..turns {
-            ranks.engines[1].progress();
-            if turn % 3 == 0 {
-                ranks.engines[0].progress();
-            }
-        }
-        ranks.net.kill(0);
-        for _ in 0..1000 {
-            ranks.engines[1].progress();
-        }
-        assert!(
-            receive.is_complete() && matches!(receive.error(), None | Some(Error::PeerFailed { peer: 0, .. })),
-            "after {turns} turns: {:?}",
-            receive.error()
-        );
-        drop(send);
+        ranks.die_while_sending(9 * RANGE, turns);
     }
 }

@@ -43,16 +43,7 @@ fn the_receiver_fetches_what_the_sender_does_not_claim() {
     for len in [8_192, WINDOW, WINDOW + 1, 10 * WINDOW + 7] {
         let ranks = ranks();
         ranks.carry(10, 0);
-        let (data, mut received) = (pattern(len, 5), vec![0; len]);
-        let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-        let receive = ranks.irecv(1, 0, 1, &mut received);
-        for _ in 0..1000 {
-            ranks.engines[1].progress();
-        }
-        assert!(receive.is_complete() && receive.error().is_none(), "{len} bytes wait for the sender");
-        assert!(received == data);
-        assert!(!send.is_complete());
-        send.finish(&ranks);
+        ranks.carry_without_sender(&pattern(len, 5));
         assert_eq!((ranks.counter(1, "protocol_get"), ranks.counter(0, "protocol_fragments")), (1, 0));
         nothing_is_left(&ranks);
     }
@@ -159,24 +150,6 @@ fn a_death_in_the_middle_ends_the_receive() {
     for turns in 0..20 {
         let ranks = ranks_with(|link| link.asynchronous = true);
         ranks.carry(10, 0);
-        let (data, mut received) = (pattern(40 * WINDOW, 1), vec![0; 40 * WINDOW]);
-        let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-        let receive = ranks.irecv(1, 0, 1, &mut received);
-        for turn in 0..turns {
-            ranks.engines[1].progress();
-            if turn % 3 == 0 {
-                ranks.engines[0].progress();
-            }
-        }
-        ranks.net.kill(0);
-        for _ in 0..1000 {
-            ranks.engines[1].progress();
-        }
-        assert!(
-            receive.is_complete() && matches!(receive.error(), None | Some(Error::PeerFailed { peer: 0, .. })),
-            "after {turns} turns: {:?}",
-            receive.error()
-        );
-        drop(send);
+        ranks.die_while_sending(40 * WINDOW, turns);
     }
 }

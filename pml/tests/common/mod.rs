@@ -151,6 +151,43 @@ impl Ranks {
         assert!(into == data, "{len} bytes arrive as they were sent");
     }
 
+    /// Sends from rank 0 to rank 1, and lets rank 1 alone make progress, which completes its receive.
+    pub fn carry_without_sender(&self, data: &[u8]) {
+        let mut received = vec![0; data.len()];
+        let send = self.isend(0, 1, 1, data, &SendMode::Standard);
+        let receive = self.irecv(1, 0, 1, &mut received);
+        for _ in 0..1000 {
+            self.engines[1].progress();
+        }
+        assert!(receive.is_complete() && receive.error().is_none(), "{} bytes wait for the sender", data.len());
+        assert!(received == data);
+        assert!(!send.is_complete());
+        send.finish(self);
+    }
+
+    /// Sends `len` bytes from rank 0 to rank 1. Rank 0 polls in each third of so many turns, and dies. The receive ends.
+    pub fn die_while_sending(&self, len: usize, turns: usize) {
+        let (data, mut received) = (pattern(len, 1), vec![0; len]);
+        let send = self.isend(0, 1, 1, &data, &SendMode::Standard);
+        let receive = self.irecv(1, 0, 1, &mut received);
+        for turn in 0..turns {
+            self.engines[1].progress();
+            if turn % 3 == 0 {
+                self.engines[0].progress();
+            }
+        }
+        self.net.kill(0);
+        for _ in 0..1000 {
+            self.engines[1].progress();
+        }
+        assert!(
+            receive.is_complete() && matches!(receive.error(), None | Some(Error::PeerFailed { peer: 0, .. })),
+            "after {turns} turns: {:?}",
+            receive.error()
+        );
+        drop(send);
+    }
+
     pub fn counter(&self, rank: usize, name: &str) -> u64 {
         self.engines[rank].counters().rows().into_iter().find(|row| row.0 == name).unwrap().2
     }
