@@ -90,6 +90,7 @@ impl StreamRef {
     /// ```compile_fail,E0506
     /// # fn main() -> Result<(), cableway::Error> {
     /// # let (world, handle) = (cableway::World::init()?, std::ptr::null_mut::<()>());
+    /// # // SAFETY: the handle is that of a stream, which outlives the scope.
     /// # let stream = unsafe { world.stream(cableway::Vendor::Nvidia, handle) }?;
     /// let mut data = [0_u64; 8];
     /// stream.scope(|scope| {

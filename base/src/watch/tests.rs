@@ -61,7 +61,7 @@ fn a_roused_thread_may_leave_and_the_watch_continues() {
         || {
             polls += 1;
             // SAFETY: it is valid, and woken once.
-            assert!(!unsafe { Sleeper::wake(NonNull::from(&sleeper)) }, "who has the watch is awake");
+            assert!(!unsafe { Sleeper::wake(NonNull::from(&sleeper)) }, "the thread that has the watch is awake");
         },
     );
     assert_eq!(polls, 1);
