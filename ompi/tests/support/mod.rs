@@ -140,6 +140,7 @@ pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
 pub(crate) fn mpirun_with(ranks: u32, folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
     clean(&mut command);
+    use_own_temporary_folder(&mut command);
     // Nothing is measured or stored in a home folder.
     command.env("CABLEWAY_COSTS", "default");
     if major_version() < 5 {
@@ -157,10 +158,28 @@ pub(crate) fn mpirun_with(ranks: u32, folder: &Path) -> Command {
 pub(crate) fn singleton(program: &Path) -> Command {
     let mut command = Command::new(program);
     clean(&mut command);
+    use_own_temporary_folder(&mut command);
     command.env("CABLEWAY_COSTS", "default");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env(format!("OMPI_MCA_{}", path_parameter()), component_path());
     command
+}
+
+/// The variable that names the folder for temporary files.
+const TEMPORARY: &str = "TMPDIR";
+
+/// Gives a launcher its own folder for temporary files. [`finish_within`] removes it.
+///
+/// Open MPI names its session's folder after the launcher's process id. `mpirun` of 5.0.7 (PRRTE 3.0.8) fails with
+/// `PMIX_ERR_EXISTS` if a process that had the same id left its folder behind.
+fn use_own_temporary_folder(command: &mut Command) {
+    static LAUNCHERS: AtomicU32 = AtomicU32::new(0);
+    let launcher = LAUNCHERS.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("cableway-mpi-{}-{launcher}", std::process::id()));
+    // A test process that was killed may have had the same id.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
+    command.env(TEMPORARY, folder);
 }
 
 /// Adds a program to an `mpirun` of this many ranks, and runs it. Returns what each rank wrote to stderr, which goes to
@@ -267,6 +286,9 @@ pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished 
             let _ = child.wait();
         }
         status = None;
+    }
+    if let Some((_, Some(folder))) = command.get_envs().find(|(name, _)| *name == TEMPORARY) {
+        let _ = std::fs::remove_dir_all(folder);
     }
     let text = |thread: Option<JoinHandle<String>>| thread.and_then(|t| t.join().ok()).unwrap_or_default();
     let (stdout, stderr) = (text(stdout), text(stderr));
