@@ -11,6 +11,9 @@
 //! messages of a burst take one way, and the time of the burst is divided by its bytes. So a ping-pong is timed message
 //! by message, and a window as a whole, in which copies of the two processes overlap.
 //!
+//! In a window whose bursts are short, the bursts that follow each other by one way are timed together, without the first
+//! one ([`Run`](train::Run)). The first one pays for the change of the way: the sender still does the work of the last one.
+//!
 //! Another way may be the fastest in a window, so each size has two sets of costs ([`Pattern`]). Messages of a size that
 //! follow each other nearly without a pause make a *train*. A train of one message is expected after such a train, and a
 //! longer one after a longer one.
@@ -24,17 +27,19 @@
 
 mod class;
 mod kept;
+mod train;
 
 use std::time::{Duration, Instant};
 
 use cableway_btl::{self as btl, Distance};
 
-use class::{Carried, Class, Cost, WAYS, usable};
+use class::{Carried, Class, Cost, MANY, Timed, WAYS, usable};
 pub(crate) use class::{Expected, Reach, Way};
 pub(crate) use kept::Kept;
 use kept::Row;
 pub use kept::{HostTimes, host_times};
 pub(crate) use kept::{Pattern, Rows};
+use train::{Run, Train};
 
 /// The smallest size class is that of messages of up to twice this length.
 const SMALLEST: u64 = 16 << 10;
@@ -71,23 +76,6 @@ pub(crate) struct HostCosts {
 
 /// The costs of all sizes.
 type Set = [Class; CLASSES];
-
-/// Messages of one size that follow each other.
-#[derive(Debug, Default)]
-struct Train {
-    class: usize,
-    messages: u32,
-    /// The end of its last burst, and the time that a message took in it.
-    last: Option<(Instant, Duration)>,
-}
-
-impl Train {
-    /// Returns whether a message that begins now belongs to it. A `part` of 0 lets no message follow another.
-    fn goes_on(&self, class: usize, now: Instant, part: u32) -> bool {
-        let soon = |(end, took): (Instant, Duration)| now.saturating_duration_since(end) * part < took;
-        self.class == class && part != 0 && self.last.is_some_and(soon)
-    }
-}
 
 #[derive(Debug)]
 struct Burst {
@@ -163,6 +151,9 @@ impl HostCosts {
             if before.messages != 0 {
                 self.patterns[before.class] = Pattern::of(before.messages);
             }
+            if let Some(run) = before.run {
+                note(&mut self.sets[Pattern::Window as usize][before.class], &run);
+            }
         }
     }
 
@@ -225,8 +216,16 @@ impl HostCosts {
         }
         let pattern = self.patterns[burst.class];
         let class = &mut self.sets[pattern as usize][burst.class];
-        if burst.pure && burst.bytes != 0 {
-            class.note(burst.expected.way(), took, Carried { messages: burst.arrived, bytes: burst.bytes });
+        let timed = burst.pure && burst.bytes != 0;
+        let short = timed && pattern == Pattern::Window && burst.arrived < MANY;
+        let way = burst.expected.way();
+        let time = Timed { took, carried: Carried { messages: burst.arrived, bytes: burst.bytes } };
+        let run = if short { self.train.add(way, time, now) } else { self.train.end_run(way) };
+        run.iter().for_each(|run| note(class, run));
+        if timed && !short {
+            class.note(way, time);
+        }
+        if timed {
             let report = class.report(self.trials);
             if let (Some(distance), Some(row)) = (self.distance, report) {
                 kept.note((distance, pattern), burst.class, &row);
@@ -266,6 +265,16 @@ impl HostCosts {
     pub(crate) fn caches(&self) -> bool {
         let row = |class: &Class| class.costs.map(|cost| (cost.times != 0).then_some(cost.each));
         caches(self.sets.iter().flatten().map(row))
+    }
+}
+
+/// Notes the time of a run that is over. A first burst alone counts only every other time, so that a way is not tried for
+/// ever in trains of two bursts.
+fn note(class: &mut Class, run: &Run) {
+    match (run.rest(), run.first) {
+        (Some(rest), _) => class.note(run.way, rest),
+        (None, Some(first)) if class.counts_alone(run.way) => class.note(run.way, first),
+        _ => {}
     }
 }
 

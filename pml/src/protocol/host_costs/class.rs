@@ -117,12 +117,20 @@ const PERMITTED: u8 = 64;
 const MEMORY: f32 = 4.0;
 
 /// A burst of so many messages counts as two trials.
-const MANY: u32 = 16;
+pub(super) const MANY: u32 = 16;
 
 /// What a burst carried.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Carried {
     pub(super) messages: u32,
     pub(super) bytes: u64,
+}
+
+/// The time of what was carried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timed {
+    pub(super) took: Duration,
+    pub(super) carried: Carried,
 }
 
 /// What is known of the messages of one size.
@@ -162,6 +170,8 @@ pub(super) struct Cost {
     pub(super) inherited: bool,
     /// Trials in a row that found it slower than another way.
     pub(super) lost: u32,
+    /// Whether a single burst was left out since the last time.
+    pub(super) left_out: bool,
 }
 
 impl Class {
@@ -267,8 +277,15 @@ impl Class {
         Some(self.costs.map(|cost| is_known(&cost).then_some(cost.each)))
     }
 
-    /// Notes the time of a burst by a way.
-    pub(super) fn note(&mut self, way: Way, took: Duration, Carried { messages, bytes }: Carried) {
+    /// Returns whether the time of a single burst counts: every other one that no burst by the same way follows.
+    pub(super) fn counts_alone(&mut self, way: Way) -> bool {
+        let left_out = &mut self.costs[way as usize].left_out;
+        *left_out = !*left_out;
+        !*left_out
+    }
+
+    /// Notes the time of bursts by a way.
+    pub(super) fn note(&mut self, way: Way, Timed { took, carried: Carried { messages, bytes } }: Timed) {
         let each = took.as_nanos() as f32 * 1000.0 / bytes as f32;
         // The first messages of a long burst, which are slower, hardly matter.
         let trials = if messages >= MANY { 2 } else { 1 };
@@ -278,7 +295,7 @@ impl Class {
         }
         let cost = &mut self.costs[way as usize];
         let before = if cost.inherited { 0 } else { cost.times };
-        (cost.last, cost.burst, cost.inherited) = (self.count, messages, false);
+        (cost.last, cost.burst, cost.inherited, cost.left_out) = (self.count, messages, false, false);
         cost.times = cost.times.saturating_add(trials);
         cost.each = match before {
             0 => each,

@@ -288,6 +288,52 @@ fn windows_have_costs_of_their_own() {
     assert!(share(&ways, Way::Get) > 0.95, "{}", share(&ways, Way::Get));
 }
 
+/// The first message after another way takes longer, because the sender still does the work of that way.
+#[test]
+fn the_change_of_the_way_is_not_timed_in_windows() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
+    let mut taken = Vec::new();
+    for _ in 0..100 {
+        now += REST;
+        let mut last = None;
+        for _ in 0..64 {
+            let expected = costs.expect(LEN, Reach::Both, now);
+            let way = expected.way();
+            costs.begin(LEN, way, expected, now);
+            now += Duration::from_micros(match (way, last == Some(way)) {
+                (Way::Halves, true) => 10,
+                (Way::Halves, false) => 40,
+                _ => 15,
+            });
+            costs.end(LEN, false, now, &nothing());
+            now += Duration::from_nanos(200);
+            last = Some(way);
+            taken.push(way);
+        }
+    }
+    let late = &taken[20 * 64..];
+    assert!(share(late, Way::Halves) > 0.95, "{}", share(late, Way::Halves));
+}
+
+/// Windows of two messages end before a run is long enough.
+#[test]
+fn short_windows_are_timed_too() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
+    let mut taken = Vec::new();
+    for _ in 0..500 {
+        now += REST;
+        for _ in 0..2 {
+            let expected = costs.expect(LEN, Reach::Both, now);
+            costs.begin(LEN, expected.way(), expected, now);
+            now += Duration::from_micros(if expected.way() == Way::Get { 10 } else { 15 });
+            costs.end(LEN, false, now, &nothing());
+            now += Duration::from_nanos(200);
+            taken.push(expected.way());
+        }
+    }
+    assert!(share(&taken[100..], Way::Get) > 0.9, "{}", share(&taken[100..], Way::Get));
+}
+
 #[test]
 fn the_sender_stores_only_where_it_can() {
     for (reach, way) in [(Reach::Both, Way::Halves), (Reach::Get, Way::Get), (Reach::Nothing, Way::Cached)] {
