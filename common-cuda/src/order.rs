@@ -127,10 +127,14 @@ impl DefaultStream {
             mark.event = Some(driver.new_event()?);
         }
         let Some(event) = &mark.event else { return Ok(None) };
+        // The event may stand for an earlier mark. The later one implies it, but a program that fills new memory before
+        // each message would never see any passed.
+        if mark.query != 0 && driver.is_done(event).unwrap_or(false) {
+            self.settle(mark.query);
+        }
         if !driver.record_default_stream(event)? {
             return Ok(None);
         }
-        // The event may have stood for an earlier mark. The later one implies it.
         mark.query = query;
         self.marked.store(query, Ordering::Release);
         Ok(Some(Moment(query - 1)))

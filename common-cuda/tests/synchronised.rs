@@ -79,6 +79,28 @@ fn later_operations_see_synchronous_calls_and_follow_nothing() {
     });
 }
 
+/// A program may fill new memory before each message, so that the default stream is never idle.
+#[test]
+fn an_allocation_is_known_while_others_are_met() {
+    let test = "an_allocation_is_known_while_others_are_met";
+    if !on_simulated_driver(test) {
+        return;
+    }
+    isolated(test, SLOW, || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let filled = || {
+            let address = app.malloc(LEN);
+            app.cuMemsetD8(address, 1, LEN).unwrap();
+            locate(&devices, address)
+        };
+        let first = filled();
+        app.cuCtxSynchronize().unwrap();
+        filled();
+        assert_eq!(order(&devices, &first), Order::Synchronised);
+    });
+}
+
 /// Another allocation at the same address is met anew.
 #[test]
 fn an_allocation_is_known_by_its_id() {
