@@ -23,18 +23,27 @@ struct Remote {
     signal: Option<SignalWord>,
 }
 
-/// The arguments of a signal. There is none if the key is null.
-type Word = (*const RemoteKey, u64, c_int, u64);
+/// The arguments that name a signal. There is none if the key is null.
+struct Word {
+    key: *const RemoteKey,
+    offset: u64,
+    update: c_int,
+    value: u64,
+}
+
+/// The arguments that name elements of registered memory. They are bytes if the datatype is null.
+struct Elements {
+    key: *const RemoteKey,
+    offset: u64,
+    count: usize,
+    datatype: *const Handle<Datatype>,
+}
 
 impl Remote {
     /// # Safety
     /// The keys and the datatype are valid or null.
-    unsafe fn read(
-        key: *const RemoteKey,
-        offset: u64,
-        (count, datatype): (usize, *const Handle<Datatype>),
-        (signal_key, signal_offset, update, value): Word,
-    ) -> Result<Remote, Failure> {
+    unsafe fn read(elements: Elements, word: Word) -> Result<Remote, Failure> {
+        let Elements { key, offset, count, datatype } = elements;
         // SAFETY: the caller's promise.
         unsafe {
             let key = RemoteKey::read(key, "the key")?;
@@ -43,9 +52,9 @@ impl Remote {
                 true => (1, Layout::rows(1, count as u64, 0).map_err(cableway::Error::from)?),
                 false => (count as u64, Handle::get(datatype)?.layout().clone()),
             };
-            let signal = match signal_key.is_null() {
+            let signal = match word.key.is_null() {
                 true => None,
-                false => Some(SignalWord::read(signal_key, signal_offset, update, value)?),
+                false => Some(SignalWord::read(word.key, word.offset, word.update, word.value)?),
             };
             Ok(Remote { key, offset, count, layout, signal })
         }
@@ -78,8 +87,9 @@ unsafe extern "C" fn cableway_put_typed(
 ) -> c_int {
     // SAFETY: the C program's promises.
     guard(|| unsafe {
-        let word = (signal_key, signal_offset, update, value);
-        let remote = Remote::read(key, offset, (target_count, target_datatype), word)?;
+        let word = Word { key: signal_key, offset: signal_offset, update, value };
+        let elements = Elements { key, offset, count: target_count, datatype: target_datatype };
+        let remote = Remote::read(elements, word)?;
         let (data, on) = (Memory { address: buffer, count, datatype }.buffer()?, named(communicator)?);
         match remote.signal() {
             Some(signal) => on.put_signal(&data, remote.target(), signal)?,
@@ -107,8 +117,9 @@ unsafe extern "C" fn cableway_get_typed(
 ) -> c_int {
     // SAFETY: the C program's promises.
     guard(|| unsafe {
-        let word = (signal_key, signal_offset, update, value);
-        let remote = Remote::read(key, offset, (target_count, target_datatype), word)?;
+        let word = Word { key: signal_key, offset: signal_offset, update, value };
+        let elements = Elements { key, offset, count: target_count, datatype: target_datatype };
+        let remote = Remote::read(elements, word)?;
         let (mut room, on) = (Memory { address: buffer, count, datatype }.buffer()?, named(communicator)?);
         match remote.signal() {
             Some(signal) => on.get_signal(&mut room, remote.target(), signal)?,
@@ -138,8 +149,9 @@ unsafe extern "C" fn cableway_iput_typed(
     // SAFETY: the C program's promises.
     unsafe {
         Request::start(request, || {
-            let word = (signal_key, signal_offset, update, value);
-            let remote = Remote::read(key, offset, (target_count, target_datatype), word)?;
+            let word = Word { key: signal_key, offset: signal_offset, update, value };
+            let elements = Elements { key, offset, count: target_count, datatype: target_datatype };
+            let remote = Remote::read(elements, word)?;
             let data = Memory { address: buffer, count, datatype }.buffer()?;
             Ok(named(communicator)?.put_raw(&data, remote.target(), remote.signal())?)
         })
@@ -166,8 +178,9 @@ unsafe extern "C" fn cableway_iget_typed(
     // SAFETY: the C program's promises.
     unsafe {
         Request::start(request, || {
-            let word = (signal_key, signal_offset, update, value);
-            let remote = Remote::read(key, offset, (target_count, target_datatype), word)?;
+            let word = Word { key: signal_key, offset: signal_offset, update, value };
+            let elements = Elements { key, offset, count: target_count, datatype: target_datatype };
+            let remote = Remote::read(elements, word)?;
             let mut room = Memory { address: buffer, count, datatype }.buffer()?;
             Ok(named(communicator)?.get_raw(&mut room, remote.target(), remote.signal())?)
         })
