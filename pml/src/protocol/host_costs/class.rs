@@ -244,7 +244,9 @@ impl Class {
         let cost = self.costs[way as usize];
         let far = if cost.each > 2.0 * best { DOUBLINGS } else { 0 };
         let bursts = PERIOD << cost.lost.max(far).min(DOUBLINGS);
-        self.count.wrapping_sub(cost.last) > bursts.saturating_mul(cost.burst.max(1))
+        // A permit is asked for by a burst through the caches.
+        let asking = if way == Way::Unasked { self.costs[Way::Cached as usize].burst } else { 0 };
+        self.count.wrapping_sub(cost.last) > bursts.saturating_mul(cost.burst.max(asking).max(1))
     }
 
     /// Returns the time for each byte by the fastest way, requested or not.

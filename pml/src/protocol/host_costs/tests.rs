@@ -242,6 +242,38 @@ fn a_slower_way_without_a_request_is_tried_rarely_and_found_when_it_is_faster() 
     assert!(carry(2000, 5, &mut follows) > 0.9);
 }
 
+/// In a window, all messages that are left come through the caches when one asks for a permit.
+#[test]
+fn permits_are_asked_for_rarely_in_windows() {
+    let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
+    let (mut taken, mut permitted) = (Vec::new(), 0);
+    for _ in 0..600 {
+        now += REST;
+        let mut left = 64;
+        while left != 0 {
+            let expected = match permitted {
+                0 => costs.expect(LEN, Reach::Get, now),
+                _ => HostCosts::expect_unasked(Reach::Get),
+            };
+            let way = expected.way();
+            let messages = if matches!(way, Way::Get | Way::Unasked) { 1 } else { left };
+            permitted = u8::saturating_sub(permitted, 1);
+            for _ in 0..messages {
+                permitted = permitted.max(costs.begin(LEN, way, expected, now));
+            }
+            for _ in 0..messages {
+                now += Duration::from_micros(if way == Way::Get { 10 } else { 13 });
+                costs.end(LEN, false, now, &nothing());
+            }
+            now += Duration::from_nanos(200);
+            taken.extend(std::iter::repeat_n(way, messages));
+            left -= messages;
+        }
+    }
+    let late = &taken[100 * 64..];
+    assert!(share(late, Way::Get) > 0.97, "{}", share(late, Way::Get));
+}
+
 #[test]
 fn permits_that_nobody_uses_are_given_rarely() {
     let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
