@@ -12,7 +12,7 @@
 //! by message, and a window as a whole, in which copies of the two processes overlap.
 //!
 //! In a window whose bursts are short, the bursts that follow each other by one way are timed together, without the first
-//! one ([`Run`](train::Run)). The first one pays for the change of the way: the sender still does the work of the last one.
+//! one ([`Run`]). The first one pays for the change of the way: the sender still does the work of the last one.
 //!
 //! Another way may be the fastest in a window, so each size has two sets of costs ([`Pattern`]). Messages of a size that
 //! follow each other nearly without a pause make a *train*. A train of one message is expected after such a train, and a
