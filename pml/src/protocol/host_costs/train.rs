@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::class::{Carried, MANY, Timed, Way};
 
-/// A run of so many bytes is over, however few messages they are. A trial of a slow way takes no longer.
+/// A run of so many bytes is over, however few messages they are, so that trials with large messages stay short.
 const LONG: u64 = 8 << 20;
 
 /// Messages of one size that follow each other.
