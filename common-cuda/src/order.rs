@@ -122,16 +122,14 @@ impl DefaultStream {
     pub(crate) fn mark(&self) -> Result<Option<Moment>, Failure> {
         let driver = self.context.driver;
         let mut mark = self.mark.lock();
+        // The event may stand for an earlier mark. The later one implies it, but a program that fills new memory before
+        // each message would never see any passed.
+        self.note_passed(&mut mark);
         let query = QUERIES.fetch_add(1, Ordering::AcqRel) + 1;
         if mark.event.is_none() {
             mark.event = Some(driver.new_event()?);
         }
         let Some(event) = &mark.event else { return Ok(None) };
-        // The event may stand for an earlier mark. The later one implies it, but a program that fills new memory before
-        // each message would never see any passed.
-        if mark.query != 0 && driver.is_done(event).unwrap_or(false) {
-            self.settle(mark.query);
-        }
         if !driver.record_default_stream(event)? {
             return Ok(None);
         }
@@ -148,9 +146,18 @@ impl DefaultStream {
     /// Notes whether the stream has passed the last mark.
     pub(crate) fn look_at_mark(&self) {
         let Some(mut mark) = self.mark.try_lock() else { return };
-        let (Some(event), 1..) = (&mark.event, mark.query) else { return };
-        let passed = self.context.enter().is_ok_and(|_scope| self.context.driver.is_done(event).unwrap_or(false));
-        if passed {
+        if mark.query != 0
+            && let Ok(_scope) = self.context.enter()
+        {
+            self.note_passed(&mut mark);
+        }
+    }
+
+    /// Notes whether the stream has passed a mark. The context is current.
+    fn note_passed(&self, mark: &mut Mark) {
+        if let (Some(event), 1..) = (&mark.event, mark.query)
+            && self.context.driver.is_done(event).unwrap_or(false)
+        {
             self.settle(std::mem::take(&mut mark.query));
         }
     }
