@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use cableway_btl::{self as btl, Distance};
 
-use class::{Carried, Class, Cost, MANY, Timed, WAYS, usable};
+use class::{Class, Cost, MANY, Timed, WAYS, usable};
 pub(crate) use class::{Expected, Reach, Way};
 pub(crate) use kept::Kept;
 use kept::Row;
@@ -219,13 +219,13 @@ impl HostCosts {
         let timed = burst.pure && burst.bytes != 0;
         let short = timed && pattern == Pattern::Window && burst.arrived < MANY;
         let way = burst.expected.way();
-        let time = Timed { took, carried: Carried { messages: burst.arrived, bytes: burst.bytes } };
+        let time = Timed { took, messages: burst.arrived, bytes: burst.bytes };
         let run = if short { self.train.add(way, time, now) } else { self.train.end_run(way) };
         run.iter().for_each(|run| note(class, run));
-        if timed && !short {
-            class.note(way, time);
-        }
         if timed {
+            if !short {
+                class.note(way, time);
+            }
             let report = class.report(self.trials);
             if let (Some(distance), Some(row)) = (self.distance, report) {
                 kept.note((distance, pattern), burst.class, &row);

@@ -119,18 +119,12 @@ const MEMORY: f32 = 4.0;
 /// A burst of so many messages counts as two trials.
 pub(super) const MANY: u32 = 16;
 
-/// What a burst carried.
+/// Messages and the time that they took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Carried {
-    pub(super) messages: u32,
-    pub(super) bytes: u64,
-}
-
-/// The time of what was carried.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Timed {
     pub(super) took: Duration,
-    pub(super) carried: Carried,
+    pub(super) messages: u32,
+    pub(super) bytes: u64,
 }
 
 /// What is known of the messages of one size.
@@ -287,7 +281,7 @@ impl Class {
     }
 
     /// Notes the time of bursts by a way.
-    pub(super) fn note(&mut self, way: Way, Timed { took, carried: Carried { messages, bytes } }: Timed) {
+    pub(super) fn note(&mut self, way: Way, Timed { took, messages, bytes }: Timed) {
         let each = took.as_nanos() as f32 * 1000.0 / bytes as f32;
         // The first messages of a long burst, which are slower, hardly matter.
         let trials = if messages >= MANY { 2 } else { 1 };

@@ -32,6 +32,28 @@ fn carry(
     taken
 }
 
+/// Carries a window of messages, each of which ends before the next one begins, and takes these microseconds by its way
+/// after that of the message before. Returns the ways taken.
+fn window(
+    costs: &mut HostCosts,
+    now: &mut Instant,
+    messages: usize,
+    micros: impl Fn(Way, Option<Way>) -> u64,
+) -> Vec<Way> {
+    let mut taken = Vec::new();
+    *now += REST;
+    for _ in 0..messages {
+        let expected = costs.expect(LEN, Reach::Both, *now);
+        let way = expected.way();
+        costs.begin(LEN, way, expected, *now);
+        *now += Duration::from_micros(micros(way, taken.last().copied()));
+        costs.end(LEN, false, *now, &nothing());
+        *now += Duration::from_nanos(200);
+        taken.push(way);
+    }
+    taken
+}
+
 /// Carries a message that takes these microseconds without a request.
 fn follow(costs: &mut HostCosts, now: &mut Instant, micros: u64, kept: &Kept) {
     *now += REST;
@@ -293,20 +315,8 @@ fn permits_that_nobody_uses_are_given_rarely() {
 #[test]
 fn windows_have_costs_of_their_own() {
     let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
-    // A fetch is done before the next message begins. Fragments overlap.
-    let mut window = |costs: &mut HostCosts, messages: usize, best: Way| {
-        let mut taken = Vec::new();
-        now += REST;
-        for _ in 0..messages {
-            let expected = costs.expect(LEN, Reach::Both, now);
-            let way = expected.way();
-            costs.begin(LEN, way, expected, now);
-            now += Duration::from_micros(if way == best { 10 } else { 15 });
-            costs.end(LEN, false, now, &nothing());
-            now += Duration::from_nanos(200);
-            taken.push(way);
-        }
-        taken
+    let mut window = |costs: &mut HostCosts, messages, best| {
+        window(costs, &mut now, messages, |way, _| if way == best { 10 } else { 15 })
     };
     for _ in 0..300 {
         window(&mut costs, 1, Way::Get);
@@ -324,25 +334,12 @@ fn windows_have_costs_of_their_own() {
 #[test]
 fn the_change_of_the_way_is_not_timed_in_windows() {
     let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
-    let mut taken = Vec::new();
-    for _ in 0..100 {
-        now += REST;
-        let mut last = None;
-        for _ in 0..64 {
-            let expected = costs.expect(LEN, Reach::Both, now);
-            let way = expected.way();
-            costs.begin(LEN, way, expected, now);
-            now += Duration::from_micros(match (way, last == Some(way)) {
-                (Way::Halves, true) => 10,
-                (Way::Halves, false) => 40,
-                _ => 15,
-            });
-            costs.end(LEN, false, now, &nothing());
-            now += Duration::from_nanos(200);
-            last = Some(way);
-            taken.push(way);
-        }
-    }
+    let micros = |way, before| match (way, before == Some(way)) {
+        (Way::Halves, true) => 10,
+        (Way::Halves, false) => 40,
+        _ => 15,
+    };
+    let taken: Vec<Way> = (0..100).flat_map(|_| window(&mut costs, &mut now, 64, micros)).collect();
     let late = &taken[20 * 64..];
     assert!(share(late, Way::Halves) > 0.95, "{}", share(late, Way::Halves));
 }
@@ -351,18 +348,8 @@ fn the_change_of_the_way_is_not_timed_in_windows() {
 #[test]
 fn short_windows_are_timed_too() {
     let (mut costs, mut now) = (HostCosts::new(TRIALS, None, &nothing()), Instant::now());
-    let mut taken = Vec::new();
-    for _ in 0..500 {
-        now += REST;
-        for _ in 0..2 {
-            let expected = costs.expect(LEN, Reach::Both, now);
-            costs.begin(LEN, expected.way(), expected, now);
-            now += Duration::from_micros(if expected.way() == Way::Get { 10 } else { 15 });
-            costs.end(LEN, false, now, &nothing());
-            now += Duration::from_nanos(200);
-            taken.push(expected.way());
-        }
-    }
+    let micros = |way, _| if way == Way::Get { 10 } else { 15 };
+    let taken: Vec<Way> = (0..500).flat_map(|_| window(&mut costs, &mut now, 2, micros)).collect();
     assert!(share(&taken[100..], Way::Get) > 0.9, "{}", share(&taken[100..], Way::Get));
 }
 

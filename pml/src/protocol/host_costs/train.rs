@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::class::{Carried, MANY, Timed, Way};
+use super::class::{MANY, Timed, Way};
 
 /// A run of so many bytes is over, however few messages they are, so that trials with large messages stay short.
 const LONG: u64 = 8 << 20;
@@ -45,7 +45,7 @@ impl Train {
             Some(run) => run.add(burst, now),
             None => self.run = Some(Run::new(way, Some(burst), now)),
         }
-        let this = self.run.take_if(|run| run.rest.carried.messages >= MANY || run.rest.carried.bytes >= LONG);
+        let this = self.run.take_if(|run| run.rest.messages >= MANY || run.rest.bytes >= LONG);
         if this.is_some() {
             self.run = Some(Run::new(way, None, now));
         }
@@ -55,23 +55,23 @@ impl Train {
     /// Ends the run before a burst by this way that does not belong to it. A first burst alone is left out if the way goes
     /// on.
     pub(super) fn end_run(&mut self, way: Way) -> Option<Run> {
-        self.run.take().filter(|run| run.way != way || run.rest.carried.messages != 0)
+        self.run.take().filter(|run| run.way != way || run.rest().is_some())
     }
 }
 
 impl Run {
     fn new(way: Way, first: Option<Timed>, now: Instant) -> Run {
-        Run { way, first, begun: now, rest: Timed { took: Duration::ZERO, carried: Carried::default() } }
+        Run { way, first, begun: now, rest: Timed::default() }
     }
 
     fn add(&mut self, burst: Timed, now: Instant) {
         self.rest.took = now.saturating_duration_since(self.begun);
-        self.rest.carried.messages += burst.carried.messages;
-        self.rest.carried.bytes += burst.carried.bytes;
+        self.rest.messages += burst.messages;
+        self.rest.bytes += burst.bytes;
     }
 
     /// Returns the time of the bursts after the first one, if there are any.
     pub(super) fn rest(&self) -> Option<Timed> {
-        (self.rest.carried.messages != 0).then_some(self.rest)
+        (self.rest.messages != 0).then_some(self.rest)
     }
 }
