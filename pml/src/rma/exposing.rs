@@ -185,8 +185,8 @@ fn register(engine: &Engine, peer: Rank, memory: &Pinned) -> Registered {
                 (Access::RemoteWrite, true) => Flags::DEVICE_PUT,
             };
             for link in channel.links.active.iter_mut().filter(|link| link.has(flag)) {
-                // SAFETY: the memory is pinned for longer than the registration. Who registered it allows its peers to
-                // read and write it at any time.
+                // SAFETY: the memory is pinned for longer than the registration. The
+                // process that registered it allows its peers to read and write it at any time.
                 match unsafe { link.endpoint.register(region, access) } {
                     Ok(Some(registration)) => {
                         let handle = *registration.handle();

@@ -1,9 +1,9 @@
 //! What the two streams of a prepared operation do at each post: a protocol without clocks, threads or devices.
 //!
 //! Two words hold 0 or 1. The receiver's stream raises *ready* when what used its buffer before is done. The sender's
-//! stream waits for that, copies, and raises *done* behind the copy, for which the receiver's stream waits. Who waits for
-//! a word clears it. So every post has the same steps with the same values, and a graph of them can be launched again and
-//! again.
+//! stream waits for that, copies, and raises *done* behind the copy, for which the receiver's stream waits. Each stream
+//! clears the word for which it has waited. So every post has the same steps with the same values, and a graph of them can
+//! be launched again and again.
 //!
 //! # Why no signal is lost
 //! Each stream does its steps in order, and each step's effect is visible before the next step begins. Signals alternate:
