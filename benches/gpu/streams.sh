@@ -122,6 +122,14 @@ stream_peer() {
     esac
 }
 
+# The driver's stream operations alone, between two devices: the floor of what streams can do without a kernel that waits.
+stream_floor() {
+    [ "$devices" -ge 2 ] && [ -e "$CARRY/stream_words" ] || return 0
+    timeout -k 5 60 "$CARRY/stream_words" "$STREAM_SIZES" "$STREAM_SECONDS" 2>>"$results/log/streams-errors.txt" |
+        awk '{ print "latency", "bare-" $1 "-" $2, $3, $4 }'
+    [ "${PIPESTATUS[0]}" = 0 ] || echo "FAILED: stream_words"
+}
+
 stream_round() {
     local mode way
     stream_time messages "$STREAM_SIZES"
@@ -131,6 +139,7 @@ stream_round() {
     for mode in host calls prepared graph; do
         stream_time $mode+kernel 8 --stream=$mode --kernel "$STREAM_KERNEL"
     done
+    stream_floor
     stream_peer mpi
     stream_peer enqueue
     # Each of their ranks needs a device.
@@ -165,10 +174,10 @@ stream_table() {
         NF == 4 { key = $2 " " $3; if (!(key in seen)) { seen[key] = 1; keys[++count] = key }; all[$1, key] = all[$1, key] " " $4 }
         END {
             for (n = split(targets, rows, /, */); n; n--) { split(rows[n], w, " "); target[w[1] " " w[2] " " w[3]] = w[4] }
-            printf "%-16s %8s %18s %14s %14s %14s %12s\n", "way", "bytes", "one way (target)", "send call", "receive call", "1 of 16", "moved by"
+            printf "%-20s %8s %18s %14s %14s %14s %12s\n", "way", "bytes", "one way (target)", "send call", "receive call", "1 of 16", "moved by"
             for (i = 1; i <= count; i++) {
                 key = keys[i]; split(key, w, " "); missed = ""
-                printf "%-16s %8d %18s %14s %14s %14s %12s", w[1], w[2], shown("latency", key), shown("send_call_us", key),
+                printf "%-20s %8d %18s %14s %14s %14s %12s", w[1], w[2], shown("latency", key), shown("send_call_us", key),
                     shown("recv_call_us", key), shown("batched_write_us", key), moved[key] ? moved[key] : "-"
                 print (missed == "" ? "" : (devices > 1 ? "  FAILED:" : "  with one device:") missed)
             }

@@ -1,0 +1,224 @@
+/* Ping-pong of two streams that only the driver's stream operations order, by one process that has both devices: what no
+ * stream-ordered message without a kernel that waits can be faster than.
+ *
+ *   stream_words SIZE[,SIZE...] SECONDS
+ *
+ * A way is how the receiver's stream tells that its buffer is ready, and the sender's stream that data is there:
+ *   resets    two words that are set to 1 and back to 0, so that a graph could repeat the operations
+ *   counts    two words that grow
+ *   signal    the word of the data alone, which grows: the buffer is always ready
+ * The words lie in host memory, or in the memory of the device whose stream waits for them.
+ * Prints one line for each: way, place of the words, bytes, microseconds one way.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef unsigned long long device_ptr;
+typedef void *handle;
+
+/* cuda.h: CUstreamBatchMemOpParams. */
+struct operation {
+    int kind;
+    device_ptr address;
+    unsigned long long value;
+    unsigned flags;
+    unsigned long long rest[2];
+};
+_Static_assert(sizeof(struct operation) == 48, "the driver's structure has 48 bytes");
+
+enum { NON_BLOCKING = 1, PORTABLE = 1, WAIT = 4, WRITE = 5, AT_LEAST = 0, EQUAL = 1, STEPS = 200, WORD = 128, WORDS = 4096 };
+enum way { RESETS, COUNTS, SIGNAL, WAYS };
+static const char *const names[] = {"resets", "counts", "signal"};
+
+static int (*init)(unsigned), (*device_get)(int *, int), (*retain)(handle *, int), (*set_current)(handle);
+static int (*enable_peer)(handle, unsigned), (*allocate)(device_ptr *, size_t), (*set_words)(device_ptr, unsigned, size_t);
+static int (*allocate_host)(void **, size_t, unsigned), (*stream_create)(handle *, unsigned), (*synchronize)(handle);
+static int (*copy)(device_ptr, device_ptr, size_t, handle);
+static int (*operate)(handle, unsigned, struct operation *, unsigned);
+
+static void check(int status, const char *what)
+{
+    if (status != 0) {
+        fprintf(stderr, "%s: the driver says %d\n", what, status);
+        exit(1);
+    }
+}
+
+static void load(void)
+{
+    char path[4096];
+    const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
+    snprintf(path, sizeof path, "%s%slibcuda.so.1", folder ? folder : "", folder && *folder ? "/" : "");
+    void *driver = dlopen(path, RTLD_NOW);
+    const struct {
+        const char *name;
+        void *to;
+    } wanted[] = {{"cuInit", &init}, {"cuDeviceGet", &device_get}, {"cuDevicePrimaryCtxRetain", &retain},
+        {"cuCtxSetCurrent", &set_current}, {"cuCtxEnablePeerAccess", &enable_peer}, {"cuMemAlloc_v2", &allocate},
+        {"cuMemsetD32_v2", &set_words}, {"cuMemHostAlloc", &allocate_host}, {"cuStreamCreate", &stream_create},
+        {"cuStreamSynchronize", &synchronize}, {"cuMemcpyAsync", &copy}, {"cuStreamBatchMemOp_v2", &operate}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *found = driver ? dlsym(driver, wanted[i].name) : NULL;
+        if (!found) {
+            fprintf(stderr, "no driver with %s: %s\n", wanted[i].name, dlerror());
+            exit(1);
+        }
+        memcpy(wanted[i].to, &found, sizeof found);
+    }
+    check(init(0), "cuInit");
+}
+
+/* A device, and its part of the ping-pong. */
+static struct side {
+    handle context, stream;
+    device_ptr sent, received, words[2];
+} sides[2];
+
+/* What both streams do. */
+static struct {
+    enum way way;
+    int on_device;
+    size_t bytes;
+    unsigned long long steps;
+} plan;
+
+static struct operation operation(int kind, device_ptr address, unsigned long long value, unsigned flags)
+{
+    return (struct operation){.kind = kind, .address = address, .value = value, .flags = flags};
+}
+
+/* The word for which a side waits: 0 before it sends, 1 before it has received. */
+static device_ptr word(int side, int which)
+{
+    return sides[side].words[plan.on_device] + (device_ptr)which * WORD;
+}
+
+static void perform(int side, unsigned count, struct operation *operations)
+{
+    check(operate(sides[side].stream, count, operations, 0), "cuStreamBatchMemOp");
+}
+
+static void enqueue_send(int me, unsigned long long step)
+{
+    device_ptr ready = word(me, 0), done = word(1 - me, 1);
+    if (plan.way == RESETS)
+        perform(me, 2, (struct operation[]){operation(WAIT, ready, 1, EQUAL), operation(WRITE, ready, 0, 0)});
+    else if (plan.way == COUNTS)
+        perform(me, 1, (struct operation[]){operation(WAIT, ready, step, AT_LEAST)});
+    check(copy(sides[1 - me].received, sides[me].sent, plan.bytes, sides[me].stream), "cuMemcpyAsync");
+    perform(me, 1, (struct operation[]){operation(WRITE, done, plan.way == RESETS ? 1 : step, 0)});
+}
+
+static void enqueue_receive(int me, unsigned long long step)
+{
+    device_ptr ready = word(1 - me, 0), done = word(me, 1);
+    struct operation resets[] = {
+        operation(WRITE, ready, 1, 0), operation(WAIT, done, 1, EQUAL), operation(WRITE, done, 0, 0)};
+    struct operation counts[] = {operation(WRITE, ready, step, 0), operation(WAIT, done, step, AT_LEAST)};
+    if (plan.way == RESETS)
+        perform(me, 3, resets);
+    else
+        perform(me, plan.way == COUNTS ? 2 : 1, plan.way == COUNTS ? counts : counts + 1);
+}
+
+static void *play(void *argument)
+{
+    int me = argument != &sides[0];
+    check(set_current(sides[me].context), "cuCtxSetCurrent");
+    for (unsigned long long step = plan.steps + 1; step <= plan.steps + STEPS; step++) {
+        if (me == 1)
+            enqueue_receive(me, step);
+        enqueue_send(me, step);
+        if (me == 0)
+            enqueue_receive(me, step);
+    }
+    check(synchronize(sides[me].stream), "cuStreamSynchronize");
+    return NULL;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static int ascending(const void *one, const void *other)
+{
+    double difference = *(const double *)one - *(const double *)other;
+    return (difference > 0) - (difference < 0);
+}
+
+/* The median of the microseconds that a message takes, over rounds of many steps. */
+static double measure(double seconds)
+{
+    enum { ROUNDS = 1000 };
+    static double times[ROUNDS];
+    plan.steps = 0;
+    for (int i = 0; i < 2; i++) {
+        check(set_current(sides[i].context), "cuCtxSetCurrent");
+        memset((void *)sides[i].words[0], 0, WORDS);
+        check(set_words(sides[i].words[1], 0, WORDS / 4), "cuMemsetD32");
+        check(synchronize(NULL), "cuStreamSynchronize");
+    }
+    int rounds = 0;
+    for (double start = now(); rounds < ROUNDS && (rounds < 3 || now() - start < seconds); rounds++) {
+        pthread_t other;
+        double before = now();
+        if (pthread_create(&other, NULL, play, &sides[1]) != 0)
+            exit(1);
+        play(&sides[0]);
+        pthread_join(other, NULL);
+        times[rounds] = (now() - before) * 1e6 / STEPS / 2;
+        plan.steps += STEPS;
+    }
+    qsort(times, (size_t)rounds, sizeof *times, ascending);
+    return times[rounds / 2];
+}
+
+static void open_side(int number, size_t largest)
+{
+    struct side *side = &sides[number];
+    int device;
+    void *words;
+    check(device_get(&device, number), "cuDeviceGet");
+    check(retain(&side->context, device), "cuDevicePrimaryCtxRetain");
+    check(set_current(side->context), "cuCtxSetCurrent");
+    check(stream_create(&side->stream, NON_BLOCKING), "cuStreamCreate");
+    check(allocate(&side->sent, largest), "cuMemAlloc");
+    check(allocate(&side->received, largest), "cuMemAlloc");
+    check(allocate(&side->words[1], WORDS), "cuMemAlloc");
+    check(allocate_host(&words, WORDS, PORTABLE), "cuMemHostAlloc");
+    side->words[0] = (device_ptr)words;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        fprintf(stderr, "usage: stream_words SIZE[,SIZE...] SECONDS\n");
+        return 2;
+    }
+    load();
+    for (int i = 0; i < 2; i++)
+        open_side(i, 1 << 26);
+    for (int i = 0; i < 2; i++) {
+        check(set_current(sides[i].context), "cuCtxSetCurrent");
+        check(enable_peer(sides[1 - i].context, 0), "cuCtxEnablePeerAccess");
+    }
+    for (char *size = strtok(argv[1], ","); size; size = strtok(NULL, ",")) {
+        plan.bytes = strtoull(size, NULL, 10);
+        if (plan.bytes == 0 || plan.bytes > 1 << 26) {
+            fprintf(stderr, "%s bytes: pass sizes of 1 to 67108864\n", size);
+            return 2;
+        }
+        for (plan.way = 0; plan.way < WAYS; plan.way++)
+            for (plan.on_device = 0; plan.on_device < 2; plan.on_device++)
+                printf("%s %s %zu %.2f\n", names[plan.way], plan.on_device ? "device" : "host", plan.bytes,
+                    measure(atof(argv[2])));
+    }
+    return 0;
+}
