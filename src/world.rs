@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cableway_base::{Counters, Parameters, Rank, Source};
 use cableway_btl::Modex;
-use cableway_coll::Collectives;
+use cableway_coll::{Collectives, Notices};
 use cableway_common_cuda::Devices;
 use cableway_pml::{ActiveMessages, Config, Engine, OneSided, Streams};
 use cableway_transports::Growth;
@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) streams: OnceLock<Streams>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) collectives: Arc<Collectives>,
+    /// The agreements of communicators on algorithms for device memory.
+    pub(crate) notices: Arc<Notices>,
     pub(crate) one_sided: Arc<OneSided>,
     pub(crate) active: ActiveMessages,
     pub(crate) modex: Arc<dyn Modex>,
@@ -191,6 +193,7 @@ impl WorldOptions {
             _progress_thread: progress_thread,
             streams: OnceLock::new(),
             collectives: Collectives::new(engine.clone(), &parameters),
+            notices: Notices::carried_by(&engine),
             one_sided,
             active,
             engine,

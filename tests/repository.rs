@@ -159,6 +159,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["reduce"],
             &["run"],
             &["agreement"],
+            &["members"],
             &["lib.rs"],
         ],
     ),

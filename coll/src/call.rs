@@ -152,3 +152,62 @@ pub enum Call<'a> {
     /// back, in pieces.
     ByFunction(FunctionOperands<'a>, Reduced),
 }
+
+/// Where a call has its memory in this process. An address is null if there is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed {
+    /// An address of what is sent.
+    pub send: *const u8,
+    /// An address of what is received.
+    pub receive: *const u8,
+}
+
+impl Call<'_> {
+    /// Returns a number of bytes that is equal at all ranks, or the maximum if there is none.
+    pub(crate) fn equal_bytes(&self) -> u64 {
+        let sum = |all: &[Memory<'_>]| all.iter().fold(0_u64, |sum, memory| sum.saturating_add(memory.packed_len()));
+        match self {
+            Call::Broadcast { memory, .. } => memory.packed_len(),
+            Call::Allgather { receive, .. } => sum(receive),
+            Call::Allreduce(operands)
+            | Call::Reduce { operands, .. }
+            | Call::ReduceScatter { operands, .. }
+            | Call::Scan(operands)
+            | Call::ExclusiveScan(operands) => operands.count.saturating_mul(operands.element.size() as u64),
+            // A rank knows its own part only.
+            Call::Gather { .. }
+            | Call::Scatter { .. }
+            | Call::Alltoall { .. }
+            | Call::Neighbors { .. }
+            | Call::ReduceLocal(_)
+            | Call::ByFunction(..) => u64::MAX,
+        }
+    }
+
+    /// Returns addresses of memory of the call.
+    pub(crate) fn passed(&self) -> Passed {
+        let one = |memory: &Memory<'_>| memory.address.cast_const();
+        let first = |all: &[Memory<'_>]| all.iter().find(|memory| memory.count != 0).map_or(std::ptr::null(), one);
+        let (send, receive) = match self {
+            Call::Broadcast { memory, .. } => (one(memory), one(memory)),
+            Call::Gather { send, receive, .. } | Call::Allgather { send, receive } => {
+                (send.as_ref().map_or(std::ptr::null(), one), first(receive))
+            }
+            Call::Scatter { send, receive, .. } => (first(send), receive.as_ref().map_or(std::ptr::null(), one)),
+            Call::Alltoall { send, receive } => (send.as_deref().map_or(std::ptr::null(), first), first(receive)),
+            Call::Neighbors { send, receive } => {
+                let edge = |all: &[Edge<'_>]| all.first().map_or(std::ptr::null(), |edge| one(&edge.memory));
+                (edge(send), edge(receive))
+            }
+            Call::Allreduce(operands)
+            | Call::Reduce { operands, .. }
+            | Call::ReduceScatter { operands, .. }
+            | Call::Scan(operands)
+            | Call::ExclusiveScan(operands)
+            | Call::ReduceLocal(operands) => (operands.input.unwrap_or(std::ptr::null()), operands.output.cast_const()),
+            // The host reduces, wherever the operands are.
+            Call::ByFunction(..) => (std::ptr::null(), std::ptr::null()),
+        };
+        Passed { send, receive }
+    }
+}

@@ -15,7 +15,8 @@
 //! - `explain`: shows choices.
 //! - `reduce`: reductions of host memory.
 //! - `run`: executes a plan.
-//! - `agreement`: beside an MPI with operations of its own, decides which ones are used.
+//! - `agreement`: decides whether a communicator's calls are for device memory.
+//! - `members`: carries the messages of agreements.
 
 mod agreement;
 mod build;
@@ -26,6 +27,7 @@ mod costs;
 mod error;
 mod explain;
 mod function;
+mod members;
 mod placing;
 mod plan;
 mod reduce;
@@ -34,8 +36,9 @@ mod staged;
 
 pub use agreement::{Agreement, Groups, Notice, Performer, Route};
 pub use cableway_common_cuda::{Element, ReduceOperation};
-pub use call::{Call, Edge, Memory, Operands};
+pub use call::{Call, Edge, Memory, Operands, Passed};
 pub use error::Error;
 pub use explain::{EXPLAINED, Prediction, Question, explain};
 pub use function::{Apply, Function, FunctionElement, FunctionOperands, Reduced};
+pub use members::{Members, Notices, Reach};
 pub use run::{Collectives, Group, Operation};

@@ -71,7 +71,8 @@ unsafe extern "C" fn cableway_group_new(
         };
         match started.engine.add_communicator(context, group, rank) {
             Ok(on) => {
-                let group = Group::new(started.collectives.clone(), on.clone()).on_devices();
+                let group = Group::new(started.collectives.clone(), on.clone());
+                group.expect_devices(true);
                 Box::into_raw(Box::new(Members { group, on, started }))
             }
             Err(error) => {

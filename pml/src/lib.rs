@@ -51,6 +51,6 @@ pub use stream::{
 };
 pub use tag::{
     AttachedBuffer, Communicator, DeviceRange, Engine, ExposedMemory, Exposure, FastPath, Hook, Message, PeerHandle,
-    QueueLengths, Request, SendMode, Task,
+    QueueLengths, Request, SendMode, Service, Task,
 };
 pub use wire::{NodeCard, RouteCost};

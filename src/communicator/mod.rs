@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use cableway_base::Rank;
-use cableway_coll::Group;
+use cableway_coll::{Members, Reach};
 use cableway_pml::{ActiveMessages, Engine};
 
 use crate::collective::{Member, Prepared};
@@ -34,7 +34,7 @@ pub struct Communicator {
 
 struct Shared {
     engine: Arc<cableway_pml::Communicator>,
-    collectives: Group,
+    collectives: Arc<Members>,
     world: Arc<Inner>,
 }
 
@@ -47,7 +47,8 @@ impl Communicator {
     /// Creates a communicator of `group`, which holds ranks of the job; `rank` is this process's rank in the group.
     fn add(world: &Arc<Inner>, context: u32, group: Vec<Rank>, rank: Rank) -> Result<Self, Error> {
         let engine = world.engine.add_communicator(context, group, rank)?;
-        let collectives = Group::new(world.collectives.clone(), engine.clone());
+        let Inner { collectives, notices, parameters, .. } = &**world;
+        let collectives = Members::new(collectives, notices, engine.clone(), Reach::Within, parameters);
         Ok(Communicator { shared: Arc::new(Shared { engine, collectives, world: world.clone() }) })
     }
 

@@ -1,7 +1,8 @@
 //! The agreement of a communicator's members on who performs its collective operations.
 //!
 //! An MPI has operations of its own, which suit host memory. Once a member passes device memory, all members change to
-//! those of this crate at the same call. Members count the calls, and rank 0 leads:
+//! those of this crate at the same call. Without an MPI, they change to algorithms for device memory in the same way.
+//! Members count the calls, and rank 0 leads:
 //!
 //! ```text
 //! member                    rank 0                          every other member
@@ -150,6 +151,11 @@ impl Agreement {
             _ => self.calls = next,
         }
         self.performer(bytes)
+    }
+
+    /// Takes back the count of the last call, which did not begin.
+    pub fn retract(&mut self) {
+        self.calls = self.calls.saturating_sub(1);
     }
 
     /// Says who performs a call that not every member makes.

@@ -25,6 +25,7 @@ use crate::plan::Me;
 use memory::Block;
 pub use operation::Operation;
 pub use shared::Collectives;
+use shared::Expected;
 use site::Site;
 
 /// The collective operations of one communicator.
@@ -33,12 +34,13 @@ pub struct Group {
     communicator: Arc<Communicator>,
     /// The communicator's ranks are those of another group of processes.
     between_groups: bool,
-    /// The data is expected to be in device memory.
-    on_devices: bool,
+    /// The data of the next operation is expected to be in device memory.
+    on_devices: AtomicBool,
     /// Ranks share a device.
     one_device: AtomicBool,
-    /// Set by the first operation, because not all processes have published their cards before.
-    choice: OnceLock<Arc<Choice>>,
+    /// The choices for host memory and for device memory. The first operation sets one, because not all processes have
+    /// published their cards before.
+    choices: [OnceLock<Arc<Choice>>; 2],
     /// Operations are in the order of streams that may wait for them.
     in_streams: bool,
     /// The number of the next operation.
@@ -52,21 +54,21 @@ impl Group {
             collectives,
             communicator,
             between_groups: false,
-            on_devices: false,
+            on_devices: AtomicBool::new(false),
             one_device: AtomicBool::new(false),
             in_streams: false,
-            choice: OnceLock::new(),
+            choices: Default::default(),
             next: AtomicU32::new(0),
         }
     }
 
-    /// Has algorithms chosen for data in device memory. All members must say so, or none. It is no promise: any rank may
-    /// pass memory of either kind.
-    pub fn on_devices(self) -> Self {
-        Group { on_devices: true, ..self }
+    /// Has algorithms chosen for data in device memory, or in host memory, from the next operation on. All members must
+    /// say the same before the same operation. It is no promise: any rank may pass memory of either kind.
+    pub fn expect_devices(&self, on_devices: bool) {
+        self.on_devices.store(on_devices, Ordering::Relaxed);
     }
 
-    /// Says that ranks share a device. All members say so before the first operation, or none.
+    /// Says that ranks share a device. All members say so before the first operation for device memory, or none.
     pub fn share_a_device(&self) {
         self.one_device.store(true, Ordering::Relaxed);
     }
@@ -140,15 +142,17 @@ impl Group {
     }
 
     fn choice(&self) -> Result<&Choice, Error> {
-        if let Some(choice) = self.choice.get() {
+        let on_devices = self.on_devices.load(Ordering::Relaxed);
+        let known = &self.choices[usize::from(on_devices)];
+        if let Some(choice) = known.get() {
             return Ok(choice);
         }
         // Operations between groups have one algorithm each, and so have those of one rank.
         let processes = self.communicator.group();
         let processes = if self.between_groups || processes.len() == 1 { &[] } else { processes };
         let one_device = self.one_device.load(Ordering::Relaxed);
-        let choice = self.collectives.choice(processes, self.on_devices, one_device)?;
-        Ok(self.choice.get_or_init(|| choice))
+        let choice = self.collectives.choice(processes, Expected { on_devices, one_device })?;
+        Ok(known.get_or_init(|| choice))
     }
 
     fn scratch(&self, working: &Working, bytes: u64) -> Result<Block, Error> {

@@ -26,6 +26,15 @@ pub struct Collectives {
     report: OnceLock<fn(&str)>,
 }
 
+/// What the choices of a communicator depend on, beside its processes.
+#[derive(Clone, Copy)]
+pub(super) struct Expected {
+    /// The data is expected to be in device memory.
+    pub(super) on_devices: bool,
+    /// Ranks share a device.
+    pub(super) one_device: bool,
+}
+
 /// The choices that are kept when no communicator uses them.
 const KEPT_CHOICES: usize = 16;
 
@@ -45,6 +54,11 @@ impl Collectives {
         })
     }
 
+    /// Returns the engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// Calls `report` with one line for each algorithm that is chosen from now on by rank 0 of a communicator, and the
     /// predicted times behind the choice. Only the first report that is set counts.
     pub fn report_choices(&self, report: fn(&str)) {
@@ -60,9 +74,9 @@ impl Collectives {
     ///
     /// # Errors
     /// The modex cannot be reached.
-    pub(super) fn choice(&self, processes: &[Rank], on_devices: bool, one_device: bool) -> Result<Arc<Choice>, Error> {
+    pub(super) fn choice(&self, processes: &[Rank], expected: Expected) -> Result<Arc<Choice>, Error> {
         let cards: Result<Vec<NodeCard>, Error> = processes.iter().map(|&process| self.card(process)).collect();
-        let setup = Setup::new(cards?, on_devices).on_one_device(one_device);
+        let setup = Setup::new(cards?, expected.on_devices).on_one_device(expected.one_device);
         let mut choices = self.choices.lock();
         if let Some(known) = choices.iter().find(|choice| *choice.setup() == setup) {
             return Ok(known.clone());

@@ -102,7 +102,7 @@ extern "C" fn cableway_progress() -> c_int {
         let performed = deferred::perform();
         let Some(engine) = state::engine() else { return performed as c_int };
         fault::point(Point::Progress);
-        let events = performed + engine.progress() + collectives::progress(engine);
+        let events = performed + engine.progress();
         let idle = if events == 0 { IDLE.load(Ordering::Relaxed) + 1 } else { 0 };
         IDLE.store(idle, Ordering::Relaxed);
         if idle != 0 && idle.is_multiple_of(LOOK_EVERY) {

@@ -2,8 +2,6 @@
 
 mod description;
 mod function;
-mod members;
-mod notices;
 mod report;
 mod running;
 
@@ -11,23 +9,34 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::parameters;
-use cableway_coll::{Agreement, Collectives, Element, Group, Groups, Performer, ReduceOperation};
+use cableway_coll::{Collectives, Element, Groups, Members, Notices, Passed, Performer, Reach, ReduceOperation};
 use cableway_pml::{Communicator, Engine};
-use parking_lot::Mutex;
 
 pub(crate) use description::Description;
-use members::{ALL, Members, Reach};
-pub(crate) use notices::progress;
 pub(crate) use report::report;
 
 use crate::boundary::Code;
 use crate::guard::guarded;
 use crate::state;
 
-/// Returns what all communicators share.
+/// What all communicators share.
+struct Shared {
+    collectives: Arc<Collectives>,
+    notices: Arc<Notices>,
+}
+
+/// Returns the collective operations of all communicators.
 pub(crate) fn shared(engine: &Engine) -> Option<&'static Arc<Collectives>> {
-    static SHARED: OnceLock<Option<Arc<Collectives>>> = OnceLock::new();
-    SHARED.get_or_init(|| Some(Collectives::new(engine.handle()?, &state::parameters().unwrap_or_default()))).as_ref()
+    Some(&all(engine)?.collectives)
+}
+
+fn all(engine: &Engine) -> Option<&'static Shared> {
+    static SHARED: OnceLock<Option<Shared>> = OnceLock::new();
+    let share = || {
+        let collectives = Collectives::new(engine.handle()?, &state::parameters().unwrap_or_default());
+        Some(Shared { collectives, notices: Notices::carried_by(engine) })
+    };
+    SHARED.get_or_init(share).as_ref()
 }
 
 /// Prints the algorithms that are chosen from now on by rank 0 of each communicator, if this process is that rank.
@@ -54,7 +63,11 @@ unsafe extern "C" fn cableway_collectives_new(
     between: *const BetweenDescription,
 ) -> *const Members {
     guarded(std::ptr::null(), || {
-        let Some(shared) = state::engine().and_then(shared) else { return std::ptr::null() };
+        let Some(shared) = state::engine().and_then(all) else { return std::ptr::null() };
+        let parameters = state::parameters().unwrap_or_default();
+        if parameters.coll_performer == parameters::Performer::Mpi {
+            return std::ptr::null();
+        }
         // SAFETY: the caller's promise.
         let on = unsafe { counted(communicator) };
         // SAFETY: as above.
@@ -66,28 +79,9 @@ unsafe extern "C" fn cableway_collectives_new(
                 Reach::Between { groups: Groups { first, local, remote: on.group().len() as u32 }, own }
             }
         };
-        let parameters = state::parameters().unwrap_or_default();
-        let agreement = match parameters.coll_performer {
-            parameters::Performer::Auto => {
-                let (number, size) = reach.number(&on);
-                Agreement::new(number, size, parameters.coll_shared_limit as u64)
-            }
-            parameters::Performer::Cableway => Agreement::reached(),
-            parameters::Performer::Mpi => return std::ptr::null(),
-        };
-        let agreement = Mutex::new(agreement);
-        let group = match reach {
-            // Members change to this crate because one of them passes device memory.
-            Reach::Within => Group::new(shared.clone(), on.clone()).on_devices(),
-            Reach::Between { .. } => Group::between(shared.clone(), on.clone()),
-        };
-        let members = Arc::new(Members { group, on, reach, agreement });
-        let mut all = ALL.lock();
-        all.retain(|members| members.strong_count() != 0);
-        all.push(Arc::downgrade(&members));
-        drop(all);
-        // Notices may have come before.
-        notices::look_again();
+        let members = Members::new(&shared.collectives, &shared.notices, on, reach, &parameters);
+        // Only calls for which the members have agreed on device memory come here.
+        members.group().expect_devices(true);
         Arc::into_raw(members)
     })
 }
@@ -121,25 +115,8 @@ unsafe extern "C" fn cableway_collectives_free(members: *const Members) {
 unsafe extern "C" fn cableway_collectives_begin(members: *const Members, counted: bool, bytes: u64) -> c_int {
     guarded(Performer::Host as c_int, || {
         // SAFETY: the caller's promise.
-        let members = unsafe { &*members };
-        let mut agreement = members.agreement.lock();
-        let performer = if counted { agreement.begin(bytes) } else { agreement.performer(bytes) };
-        if performer == Performer::Collectives && agreement.members_share_a_device() {
-            members.group.share_a_device();
-        }
-        // A member that died decides nothing. The call below fails.
-        let decided =
-            performer != Performer::Undecided || state::engine().is_some_and(|engine| all_live(engine, members));
-        (if decided { performer } else { Performer::Host }) as c_int
+        unsafe { &*members }.begin(counted, bytes) as c_int
     })
-}
-
-fn all_live(engine: &Engine, members: &Members) -> bool {
-    let own = match &members.reach {
-        Reach::Between { own: Some(own), .. } => engine.check_members(own).is_ok(),
-        _ => true,
-    };
-    own && engine.check_members(&members.on).is_ok()
 }
 
 /// Notes that this process passes device memory, at one of two addresses.
@@ -149,22 +126,10 @@ fn all_live(engine: &Engine, members: &Members) -> bool {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_collectives_want(members: *const Members, send: *const c_void, receive: *const c_void) {
     guarded((), || {
+        let passed = Passed { send: send.cast(), receive: receive.cast() };
         // SAFETY: the caller's promise.
-        let members = unsafe { &*members };
-        let Some(engine) = state::engine() else { return };
-        if members.agreement.lock().has_device() {
-            return;
-        }
-        let device = [receive, send].into_iter().find_map(|address| device_at(engine, address)).unwrap_or(0);
-        members.agreement.lock().want(device);
-        notices::send(engine, members);
+        unsafe { &*members }.note_device_memory(passed);
     });
-}
-
-/// Returns the number of the device whose memory is at an address.
-fn device_at(engine: &Engine, address: *const c_void) -> Option<u64> {
-    let devices = engine.devices();
-    devices.number(devices.classify(address.cast(), 1).device?)
 }
 
 /// Checks whether MPI defines an operation for an element type, by their numbers in the lists of all.
@@ -185,7 +150,7 @@ extern "C" fn cableway_reduction_defined(operation: c_int, element: c_int) -> bo
 unsafe extern "C" fn cableway_collectives_run(members: *const Members, description: *const Description) -> c_int {
     guarded(Code::Internal as c_int, || {
         // SAFETY: the caller's promise.
-        let started = unsafe { (*description).call().and_then(|call| (*members).group.start(&call)) };
+        let started = unsafe { (*description).call().and_then(|call| (*members).group().start(&call)) };
         match started {
             Ok(operation) => running::wait(operation),
             Err(error) => report(&error),
@@ -206,7 +171,7 @@ unsafe extern "C" fn cableway_collectives_start(
 ) -> c_int {
     guarded(Code::Internal as c_int, || {
         // SAFETY: the caller's promise.
-        let started = unsafe { (*description).call().and_then(|call| (*members).group.start(&call)) };
+        let started = unsafe { (*description).call().and_then(|call| (*members).group().start(&call)) };
         match started {
             Ok(operation) => {
                 running::add(operation, owner);

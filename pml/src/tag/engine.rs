@@ -117,8 +117,13 @@ impl Engine {
         self.services.attention()
     }
 
-    /// Adds a service, which lives as long as the engine. It is polled while [`attention`](Self::attention) is raised.
-    pub(crate) fn add_service(&self, service: Arc<dyn Service>) {
+    /// Has all services polled soon. The arrival of a message that no receive expected does the same.
+    pub fn poll_services(&self) {
+        self.services.attention().raise();
+    }
+
+    /// Adds a service, which lives as long as the engine.
+    pub fn add_service(&self, service: Arc<dyn Service>) {
         self.services.add(service);
     }
 

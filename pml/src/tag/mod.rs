@@ -34,6 +34,7 @@ pub use peer_memory::{DeviceRange, ExposedMemory, Exposure, PeerHandle};
 pub use probe::Message;
 pub use request::{Hook, Request};
 pub use send::SendMode;
-pub(crate) use services::{Attention, Service};
+pub(crate) use services::Attention;
+pub use services::Service;
 pub use start_send::FastPath;
 pub use tasks::Task;

@@ -10,7 +10,7 @@ use super::engine::Engine;
 /// A layer above that the engine's `progress`, and every call that waits, polls while there may be something to handle.
 ///
 /// Unlike a task it does not end by itself, and a waiting call may sleep while the service waits for messages.
-pub(crate) trait Service: Send + Sync {
+pub trait Service: Send + Sync {
     /// Handles what has arrived without blocking. Returns how much it handled. Called with no lock held, by several
     /// threads at a time, and again by calls that it makes.
     fn poll(&self, engine: &Engine) -> usize;

@@ -35,9 +35,11 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("collectives::peer_access_moves_no_data_by_messages", || {
         let driver = Driver::find().folder.to_string_lossy().into_owned();
-        let sets = ["--set", "coll_algorithm=peer_access", "--set", "btl=sm,self"].map(str::to_owned).to_vec();
-        for ranks in [2, 4] {
-            let all = [sets.clone(), vec![crate::support::libdir_option().to_owned(), driver.clone()]].concat();
+        let named: &[&str] = &["--set", "coll_algorithm=peer_access"];
+        // Without a name, members agree on it because they pass device memory.
+        for (ranks, named) in [(2, named), (4, named), (2, &[]), (4, &[])] {
+            let all = [named, &["--set", "btl=sm,self", crate::support::libdir_option(), &driver]].concat();
+            let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
             let mut job = role_job(ranks, &options(&all), "collectives_peer_access");
             let finished = finish(job.env("SIM_CUDA_DEVICES", "4")).assert_success();
             finished.stdout.lines().filter(|line| line.starts_with("SKIPPED")).for_each(|line| println!("{line}"));

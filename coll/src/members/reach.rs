@@ -1,25 +1,18 @@
-//! The communicators with collective operations.
+//! Who the members are that agree, and how notices get to them.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use cableway_coll::{Agreement, Group, Groups, Route};
 use cableway_pml::Communicator;
-use parking_lot::Mutex;
 
-/// The collective operations of one communicator.
-pub(crate) struct Members {
-    pub(super) group: Group,
-    pub(super) on: Arc<Communicator>,
-    pub(super) reach: Reach,
-    pub(super) agreement: Mutex<Agreement>,
-}
+use crate::agreement::{Groups, Route};
 
-/// Who the members are that agree.
-pub(super) enum Reach {
+/// Who the members of an agreement are.
+pub enum Reach {
     /// The communicator's processes.
     Within,
     /// Both groups of an intercommunicator.
     Between {
+        /// The groups.
         groups: Groups,
         /// The communicator of this process's group.
         own: Option<Arc<Communicator>>,
@@ -48,6 +41,3 @@ impl Reach {
         }
     }
 }
-
-/// All communicators with collective operations.
-pub(super) static ALL: Mutex<Vec<Weak<Members>>> = Mutex::new(Vec::new());

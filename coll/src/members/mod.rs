@@ -1,0 +1,147 @@
+//! The members of a communicator, who agree on how its collective operations are performed.
+//!
+//! [`Members`] joins the state machine of an [`Agreement`] with the engine's messages. Under an MPI the members agree who
+//! performs a call. In the library they agree for which memory algorithms are chosen: [`Performer::Host`] stands for host
+//! memory.
+
+mod notices;
+mod reach;
+
+use std::sync::Arc;
+
+use cableway_base::{Parameters, parameters};
+use cableway_pml::{Communicator, Engine};
+use parking_lot::Mutex;
+
+pub use notices::Notices;
+pub use reach::Reach;
+
+use crate::agreement::{Agreement, Performer};
+use crate::call::{Call, Passed};
+use crate::error::Error;
+use crate::run::{Collectives, Group, Operation};
+
+/// The collective operations of one communicator, and the agreement of its members.
+pub struct Members {
+    group: Group,
+    on: Arc<Communicator>,
+    reach: Reach,
+    agreement: Mutex<Agreement>,
+    /// The members agree while they make calls.
+    agrees: bool,
+    collectives: Arc<Collectives>,
+    notices: Arc<Notices>,
+}
+
+impl Members {
+    /// Creates the operations of a communicator. Every member must do so. With `coll_performer=cableway` the members agree
+    /// before the first call, and with `coll_performer=mpi` never.
+    pub fn new(
+        collectives: &Arc<Collectives>,
+        notices: &Arc<Notices>,
+        on: Arc<Communicator>,
+        reach: Reach,
+        parameters: &Parameters,
+    ) -> Arc<Members> {
+        let agreement = match parameters.coll_performer {
+            parameters::Performer::Cableway => Agreement::reached(),
+            parameters::Performer::Auto | parameters::Performer::Mpi => {
+                let (number, size) = reach.number(&on);
+                Agreement::new(number, size, parameters.coll_shared_limit as u64)
+            }
+        };
+        let agrees = parameters.coll_performer == parameters::Performer::Auto;
+        let group = match reach {
+            Reach::Within => Group::new(collectives.clone(), on.clone()),
+            Reach::Between { .. } => Group::between(collectives.clone(), on.clone()),
+        };
+        let (collectives, notices, agreement) = (collectives.clone(), notices.clone(), Mutex::new(agreement));
+        let members = Arc::new(Members { group, on, reach, agreement, agrees, collectives, notices });
+        if agrees {
+            members.notices.add(members.engine(), &members);
+        }
+        members
+    }
+
+    /// Returns the operations.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Says who performs a call, and counts it if all members make it. `bytes` is a size that is equal at all members, or
+    /// the maximum. If that is undecided, the call must be counted again after progress.
+    pub fn begin(&self, counted: bool, bytes: u64) -> Performer {
+        let mut agreement = self.agreement.lock();
+        let performer = if counted { agreement.begin(bytes) } else { agreement.performer(bytes) };
+        if performer == Performer::Collectives && agreement.members_share_a_device() {
+            self.group.share_a_device();
+        }
+        drop(agreement);
+        // A member that died decides nothing. The call itself fails.
+        if performer == Performer::Undecided && !self.all_live() { Performer::Host } else { performer }
+    }
+
+    /// Notes that this process passes device memory.
+    pub fn note_device_memory(&self, passed: Passed) {
+        if !self.wants_to_know() {
+            return;
+        }
+        let devices = self.engine().devices();
+        let number = |address: *const u8| devices.number(devices.classify(address, 1).device?);
+        let device = [passed.receive, passed.send].into_iter().find_map(number);
+        self.agreement.lock().want(device.unwrap_or(0));
+        self.notices.send(self.engine(), self);
+    }
+
+    /// Checks whether it still matters which memory this process passes.
+    fn wants_to_know(&self) -> bool {
+        self.agrees && !self.agreement.lock().has_device()
+    }
+
+    /// Begins an operation, with algorithms for device memory once the members have agreed on them. So a member that calls
+    /// this may wait once for the others' progress.
+    ///
+    /// # Safety
+    /// As [`Group::start`].
+    ///
+    /// # Errors
+    /// As [`Group::start`].
+    pub unsafe fn start(&self, call: &Call<'_>) -> Result<Operation, Error> {
+        let passed = call.passed();
+        let devices = self.engine().devices();
+        let on_device = |address: *const u8| !address.is_null() && devices.classify(address, 1).on_device();
+        if devices.expected() && self.wants_to_know() && (on_device(passed.receive) || on_device(passed.send)) {
+            self.note_device_memory(passed);
+        }
+        let counted = !matches!(call, Call::ReduceLocal(_));
+        let bytes = call.equal_bytes();
+        let mut performer = self.begin(counted, bytes);
+        if performer == Performer::Undecided {
+            self.engine().wait_until(|| {
+                performer = self.begin(counted, bytes);
+                performer != Performer::Undecided
+            });
+        }
+        self.group.expect_devices(performer == Performer::Collectives);
+        // SAFETY: the caller's promise.
+        let started = unsafe { self.group.start(call) };
+        if counted && started.is_err() {
+            // The group does not count it either.
+            self.agreement.lock().retract();
+        }
+        started
+    }
+
+    fn all_live(&self) -> bool {
+        let engine = self.engine();
+        let own = match &self.reach {
+            Reach::Between { own: Some(own), .. } => engine.check_members(own).is_ok(),
+            _ => true,
+        };
+        own && engine.check_members(&self.on).is_ok()
+    }
+
+    fn engine(&self) -> &Engine {
+        self.collectives.engine()
+    }
+}
