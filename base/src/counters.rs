@@ -63,6 +63,8 @@ counters! {
     ipc_hits,
     /// collective operations that Cableway performed
     collectives,
+    /// bytes of scratch memory that these operations used
+    collective_scratch,
     /// calls that the host MPI performed on host copies of device memory
     calls_on_host_copies,
     /// allocations of host memory for such copies; memory that was kept from earlier calls does not count

@@ -7,10 +7,10 @@ use crate::call::{Call, Edge, Memory, Operands as CallOperands};
 use crate::choice::{self, Algorithm, Choice, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::function::{FunctionOperands, Reduced};
-use crate::placing::{Placing, Working};
+use crate::placing::{Placing, ReductionPlaces, Working};
 use crate::plan::shares::Shares;
 use crate::plan::{Block, Combine, Me, Place, Plan, StepId, alltoall, gather, neighbors, reduction, scan, tree};
-use crate::staged::Staged;
+use crate::staged::{Output, Staged};
 
 /// What the plans of a communicator's calls have in common.
 pub(crate) struct Basis<'b> {
@@ -198,7 +198,7 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let algorithm = self.choose(Operation::Allreduce, bytes);
-        let mut staged = self.stage(call, algorithm, None, false);
+        let mut staged = self.stage(call, algorithm, Output::Here(call.count));
         let (me, count) = (self.me, call.count);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if me.size == 1 {
@@ -219,9 +219,11 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let algorithm = self.choose(Operation::Reduce, bytes);
-        let scratch = || choice::scratch_of_reduce(algorithm, call.count, root, self.me);
-        let scratch = (self.me.rank != root).then(scratch);
-        let mut staged = self.stage(call, algorithm, scratch, false);
+        let output = match self.me.rank == root {
+            true => Output::Here(call.count),
+            false => Output::Scratch(choice::scratch_of_reduce(algorithm, call.count, root, self.me)),
+        };
+        let mut staged = self.stage(call, algorithm, output);
         let (me, count) = (self.me, call.count);
         let ready = std::mem::take(&mut staged.ready);
         let ends = if me.size == 1 {
@@ -246,8 +248,7 @@ impl<'a> Builder<'a> {
         let algorithm = self.choose(Operation::ReduceScatter, bytes);
         let mine = counts[self.me.rank as usize];
         // In place, the output would overwrite input of rank 0 that is not sent yet.
-        let call = &CallOperands { count: call.count.max(mine), ..*call };
-        let mut staged = self.stage(call, algorithm, None, true);
+        let mut staged = self.stage(call, algorithm, Output::Apart(mine));
         let setting = self.setting(call.element.size());
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
@@ -265,8 +266,9 @@ impl<'a> Builder<'a> {
         if self.check(call)? == 0 {
             return Ok(());
         }
-        let mut staged =
-            self.stage(call, Algorithm::Doubling, (exclusive && self.me.rank == 0).then_some(call.count), false);
+        let has_output = !exclusive || self.me.rank > 0;
+        let output = if has_output { Output::Here(call.count) } else { Output::Scratch(call.count) };
+        let mut staged = self.stage(call, Algorithm::Doubling, output);
         let (me, count) = (self.me, call.count);
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let ready = std::mem::take(&mut staged.ready);
@@ -275,7 +277,7 @@ impl<'a> Builder<'a> {
         } else {
             scan::inclusive(plan, me, (operands, count), &ready)
         };
-        if !exclusive || me.rank > 0 {
+        if has_output {
             staged.finish(plan, count, &ends);
         }
         Ok(())
@@ -285,7 +287,7 @@ impl<'a> Builder<'a> {
         if self.check(call)? == 0 {
             return Ok(());
         }
-        let mut staged = self.stage(call, Algorithm::Direct, None, false);
+        let mut staged = self.stage(call, Algorithm::Direct, Output::Here(call.count));
         let (plan, operands) = (&mut self.plan, &staged.operands);
         let mut ready = std::mem::take(&mut staged.ready);
         let (input, output) = (operands.input(0), operands.output(0));
@@ -322,20 +324,21 @@ impl<'a> Builder<'a> {
         Setting { me: self.me, nodes: &choice.setup().nodes, segment: rules.segment / size as u64 }
     }
 
-    /// Decides where the reduction works, and adds the steps that bring the operands there. With `scratch`, this rank gets
-    /// no output, and works in scratch memory for so many elements. With `apart`, the output must not be the input.
-    fn stage(&mut self, call: &CallOperands, algorithm: Algorithm, scratch: Option<u64>, apart: bool) -> Staged {
+    /// Decides where the reduction works, and adds the steps that bring the operands there.
+    fn stage(&mut self, call: &CallOperands, algorithm: Algorithm, output: Output) -> Staged {
         self.plan.combine = Some(Combine { operation: call.operation, element: call.element });
-        let bytes = call.count * call.element.size() as u64;
+        let size = call.element.size() as u64;
+        let (bytes, room) = (call.count * size, output.room() * size);
         let input = call.input.map_or(call.output as usize, |input| input as usize);
-        let user_output = scratch.is_none().then_some(call.output as usize);
+        let user_output = (!matches!(output, Output::Scratch(_))).then_some(call.output as usize);
         let least = if algorithm == Algorithm::PeerAccess { 0 } else { self.placing.device_limit };
-        self.working = self.placing.reduction(call, (input, user_output), least);
-        let usable = |address: usize| self.placing.is_usable(&self.working, address, bytes, call.element);
+        let places = ReductionPlaces { input: (input, bytes), output: user_output.map(|address| (address, room)) };
+        self.working = self.placing.reduction(call, &places, least);
+        let usable = |address, bytes| self.placing.is_usable(&self.working, address, bytes, call.element);
         let plan = &mut self.plan;
-        let output_here = user_output.filter(|&address| usable(address) && !(apart && address == input));
-        let input_here = if usable(input) { Some(Place::User(input)) } else { None };
-        let room = scratch.unwrap_or(call.count) * call.element.size() as u64;
+        let apart = matches!(output, Output::Apart(_));
+        let output_here = user_output.filter(|&address| usable(address, room) && !(apart && address == input));
+        let input_here = if usable(input, bytes) { Some(Place::User(input)) } else { None };
         let output_place = output_here.map_or_else(|| plan.scratch(room), Place::User);
         let input_place = input_here.unwrap_or_else(|| plan.scratch(bytes));
         let operands = reduction::operands(plan, call.element, input_place, output_place);

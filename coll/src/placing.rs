@@ -28,6 +28,13 @@ impl Working {
     }
 }
 
+/// Where a call has the operands of a reduction: addresses, and lengths in bytes.
+pub(crate) struct ReductionPlaces {
+    pub(crate) input: (usize, u64),
+    /// `None` if this rank gets no output.
+    pub(crate) output: Option<(usize, u64)>,
+}
+
 /// What the decision depends on.
 pub(crate) struct Placing<'a> {
     pub(crate) devices: &'a Devices,
@@ -84,15 +91,14 @@ impl Placing<'_> {
         if location.on_device() { Working::Device(location) } else { Working::Host }
     }
 
-    /// Decides where a reduction works. The output is `None` if this rank gets none. The host reduces less than `least`
-    /// bytes.
-    pub(crate) fn reduction(&self, call: &Operands, (input, output): (usize, Option<usize>), least: u64) -> Working {
-        let bytes = call.count * call.element.size() as u64;
-        if !self.on_devices || !self.devices.expected() || bytes < least {
+    /// Decides where a reduction works. The host reduces less than `least` bytes.
+    pub(crate) fn reduction(&self, call: &Operands, places: &ReductionPlaces, least: u64) -> Working {
+        if !self.on_devices || !self.devices.expected() || places.input.1 < least {
             return Working::Host;
         }
-        let on_device = |address: usize| Some(self.locate(address, bytes as usize).0).filter(Location::on_device);
-        match output.and_then(on_device).or_else(|| on_device(input)) {
+        let on_device =
+            |(address, bytes): (usize, u64)| Some(self.locate(address, bytes as usize).0).filter(Location::on_device);
+        match places.output.and_then(on_device).or_else(|| on_device(places.input)) {
             Some(at) if self.devices.can_reduce(&at, call.operation, call.element) => Working::Device(at),
             _ => Working::Host,
         }

@@ -5,6 +5,26 @@ use crate::plan::{Place, Plan, StepId};
 
 type Steps = Vec<StepId>;
 
+/// The output of a reduction in this rank, in elements.
+#[derive(Clone, Copy)]
+pub(crate) enum Output {
+    /// So many at the call's output.
+    Here(u64),
+    /// The same, but the reduction may not write there what it still reads.
+    Apart(u64),
+    /// None. The rank works in scratch memory for so many.
+    Scratch(u64),
+}
+
+impl Output {
+    /// Returns the number of elements for which the rank needs room.
+    pub(crate) fn room(self) -> u64 {
+        match self {
+            Output::Here(count) | Output::Apart(count) | Output::Scratch(count) => count,
+        }
+    }
+}
+
 /// Operands where the reduction works.
 pub(crate) struct Staged {
     pub(crate) operands: Operands,

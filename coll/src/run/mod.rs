@@ -128,7 +128,7 @@ impl Group {
         } else {
             tags::of_operation(self.next.fetch_add(1, Ordering::Relaxed))
         };
-        shared.engine.count_collective();
+        shared.engine.count_collective(plan.scratch);
         shared.engine.count_host_copy_allocations(shared.pools.host.new_allocations());
         let on = self.communicator.clone();
         let registered = matches!(scratch, Ok(Block::Host(_)));

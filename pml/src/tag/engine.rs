@@ -137,9 +137,10 @@ impl Engine {
         self.temporary.remove(service);
     }
 
-    /// Counts a collective operation.
-    pub fn count_collective(&self) {
+    /// Counts a collective operation, and the bytes of scratch memory that it uses.
+    pub fn count_collective(&self, scratch: u64) {
         self.core().counters.collectives.increment();
+        self.core().counters.collective_scratch.add(scratch);
     }
 
     /// Counts a call on host copies of device memory.

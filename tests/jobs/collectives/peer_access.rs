@@ -1,4 +1,4 @@
-//! Operations by peer access move no data by messages.
+//! Operations by peer access move no data by messages, and need no scratch memory.
 
 use cableway::{BufferKind, DeviceBuffer, DeviceSlice, DeviceSliceMut, Elements, ElementsMut, ReduceOperation, World};
 
@@ -23,8 +23,8 @@ pub(super) fn moves_nothing_by_messages() -> Outcome {
         println!("SKIPPED: {size} ranks on {devices} devices do not access each other's memory");
         return Ok(on.barrier()?);
     }
-    let buffer = || DeviceBuffer::new(world.devices(), device, BufferKind::Device, 8 * LEN);
-    let (mut input, mut output) = (buffer()?, buffer()?);
+    let buffer_of = |bytes| DeviceBuffer::new(world.devices(), device, BufferKind::Device, bytes);
+    let (mut input, mut output) = (buffer_of(8 * LEN)?, buffer_of(8 * LEN)?);
     let values = |rank: u64| (0..LEN as u64).map(move |index| index * 31 + rank * 1_000_003);
     let bytes: Vec<u8> = values(me).flat_map(u64::to_le_bytes).collect();
     let sums: Vec<u64> =
@@ -53,12 +53,21 @@ pub(super) fn moves_nothing_by_messages() -> Outcome {
             let from: Vec<u64> = values(rank as u64).take(share).collect();
             expect(got[rank * share..][..share] == from, true)?;
         }
+        // The output has room for this rank's share alone.
+        let mut own = buffer_of(8 * share)?;
+        on.reduce_scatter_block(
+            &Elements::<u64>::new(&input)?,
+            &mut ElementsMut::<u64>::new(&mut own)?,
+            ReduceOperation::Sum,
+        )?;
+        expect(read(&own)? == sums[share * me as usize..][..share], true)?;
         let after = world.counters();
         let moved = |counters: &cableway::Counters| {
             counters.bytes_get.get() + counters.bytes_put.get() + counters.bytes_fragments.get()
         };
         if round >= ROUNDS / 2 {
             expect(moved(&after) - moved(&before), 0)?;
+            expect(after.collective_scratch.get() - before.collective_scratch.get(), 0)?;
             let eager = after.bytes_eager.get() - before.bytes_eager.get();
             expect(eager < 8192, true)?;
         }
@@ -67,7 +76,7 @@ pub(super) fn moves_nothing_by_messages() -> Outcome {
 }
 
 fn read(buffer: &DeviceBuffer) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
-    let mut bytes = vec![0; 8 * LEN];
+    let mut bytes = vec![0; buffer.len()];
     buffer.copy_to_host(0, &mut bytes)?;
     Ok(bytes.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes"))).collect())
 }
