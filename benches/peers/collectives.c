@@ -2,10 +2,11 @@
  *
  *   mpirun -np N collectives PLACE SECONDS SIZE[,SIZE...] [OPERATION...]
  *
- * PLACE is `host`, `device`, where ranks share devices if there are fewer, or `nccl`, which calls NCCL's operations (nccl.h)
- * in place of MPI's, each rank on a device of its own. SIZE is the bytes of each rank's buffer; of an
- * allgather and a reduce-scatter, of all ranks' shares together. Prints one line for each operation and size: the median
- * of the times of single calls, of the rank that took longest, in microseconds. Each call begins after a barrier.
+ * PLACE is `host`; `beside`, host memory in a process that uses a device; `device`, where ranks share devices if there are
+ * fewer; or `nccl`, which calls NCCL's operations (nccl.h) in place of MPI's, each rank on a device of its own. SIZE is the
+ * bytes of each rank's buffer; of an allgather and a reduce-scatter, of all ranks' shares together. Prints one line for each
+ * operation and size: the median of the times of single calls, of the rank that took longest, in microseconds. Each call
+ * begins after a barrier.
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -172,7 +173,7 @@ int main(int count, char **arguments)
         give_up("usage: collectives PLACE SECONDS SIZE[,SIZE...] [OPERATION...]");
     by_nccl = strcmp(arguments[1], "nccl") == 0;
     const bool on_device = by_nccl || strcmp(arguments[1], "device") == 0;
-    if (on_device)
+    if (on_device || strcmp(arguments[1], "beside") == 0)
         use_device(rank % device_count());
     if (by_nccl)
         nccl_open();

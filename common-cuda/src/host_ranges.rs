@@ -17,11 +17,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Larger buffers cause a driver call. The call recognises pinned memory, and its time is negligible for them.
 const SMALL: usize = 16 << 10;
 
-/// Checks whether the bytes are certainly host memory.
+/// Checks whether the bytes are certainly host memory, and so few that it does not matter whether they are pinned.
 #[inline]
 pub(crate) fn certain(address: usize, len: usize) -> bool {
+    len < SMALL && contain(address, len)
+}
+
+/// Checks whether the bytes are certainly host memory, pinned or not.
+#[inline]
+pub(crate) fn contain(address: usize, len: usize) -> bool {
     let Some(end) = address.checked_add(len) else { return false };
-    len < SMALL && (on_stack(address, end) || in_heap_or_statics(address, end))
+    on_stack(address, end) || in_heap_or_statics(address, end)
 }
 
 fn on_stack(address: usize, end: usize) -> bool {
@@ -137,6 +143,10 @@ mod tests {
         let local = [0_u8; 100];
         assert!(certain((&raw const local) as usize, 100));
         assert!(certain((&raw const STATIC) as usize, 64));
+        // Pinned or not, a large buffer there is host memory.
+        let large = [0_u8; SMALL];
+        let large = std::hint::black_box(&raw const large) as usize;
+        assert!(contain(large, SMALL) && !certain(large, SMALL));
         std::thread::spawn(|| {
             let local = [0_u8; 100];
             assert!(certain((&raw const local) as usize, 100));
@@ -164,7 +174,9 @@ mod tests {
         assert!(!certain(mapping as usize, 8));
         // SAFETY: the mapping made above.
         unsafe { libc::munmap(mapping, 1 << 20) };
+        assert!(!contain(mapping as usize, 8));
         assert!(!certain((&raw const STATIC) as usize, SMALL));
+        assert!(!contain((&raw const STATIC) as usize, 1 << 30));
         assert!(!certain(usize::MAX - 3, 8));
     }
 }

@@ -152,6 +152,13 @@ impl Devices {
         if self.expected() { self.look_up(address, len) } else { Location::HOST }
     }
 
+    /// Checks whether only the driver may copy from and to the memory. Unlike [`classify`](Self::classify), this never asks
+    /// the driver about memory in the thread's stack, in the heap or in static data, however long it is.
+    #[inline]
+    pub fn on_device(&self, address: *const u8, len: usize) -> bool {
+        self.expected() && !host_ranges::contain(address as usize, len) && self.look_up(address, len).on_device()
+    }
+
     fn look_up(&self, address: *const u8, len: usize) -> Location {
         let [first, second] = &self.state.platforms;
         let there = |platform: &Option<Platform>| platform.as_ref().is_some_and(Platform::may_be_there);

@@ -47,14 +47,14 @@ impl StagedBlock {
     fn on_device(&self, devices: &Devices) -> bool {
         let address = std::ptr::with_exposed_provenance::<u8>(self.address);
         match &self.layout {
-            None => devices.classify(address, usize::try_from(self.count).unwrap_or(usize::MAX)).on_device(),
+            None => devices.on_device(address, usize::try_from(self.count).unwrap_or(usize::MAX)),
             Some(layout) => {
                 let at = layout.classify(address, self.count, devices);
                 at.on_device()
                     || (!layout.in_one_allocation(address, self.count, &at, devices)
                         && layout.blocks(self.count).any(|block| {
                             let start = address.wrapping_offset(block.offset as isize);
-                            devices.classify(start, usize::try_from(block.len).unwrap_or(usize::MAX)).on_device()
+                            devices.on_device(start, usize::try_from(block.len).unwrap_or(usize::MAX))
                         }))
             }
         }
