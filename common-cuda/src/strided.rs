@@ -41,6 +41,12 @@ impl Strided {
         Some((i64::try_from(low).ok()?, u64::try_from(high - low).ok()?))
     }
 
+    /// Returns the range of all blocks ([`span`](Self::span)), and the same blocks relative to its first byte.
+    pub fn within_span(&self) -> Option<(i64, u64, Strided)> {
+        let (low, len) = self.span()?;
+        Some((low, len, Strided { offset: self.offset.checked_sub(low)?, ..*self }))
+    }
+
     /// Returns the range of all blocks, from the address on, if they hold at least `len` bytes and none begins before the
     /// address: the offset of its first byte, and its length.
     pub fn range_of(&self, len: u64) -> Option<(u64, usize)> {

@@ -50,7 +50,7 @@ pub use stream::{
     Prepared, PreparedPath, PutPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread,
 };
 pub use tag::{
-    AttachedBuffer, Communicator, DeviceRange, Engine, ExposedMemory, Exposure, FastPath, Hook, Message, PeerHandle,
-    QueueLengths, Request, SendMode, Service, Task,
+    AttachedBuffer, Communicator, DeviceRange, Engine, ExposedMemory, Exposure, FastPath, Hook, Message, PeerBlocks,
+    PeerHandle, QueueLengths, Request, SendMode, Service, Task,
 };
 pub use wire::{NodeCard, RouteCost};

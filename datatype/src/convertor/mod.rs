@@ -178,8 +178,7 @@ impl Convertor {
             Some(layout) => layout.strided(self.count)?,
             None => Strided::run(self.size),
         };
-        let (low, len) = strided.span()?;
-        let inside = Strided { offset: strided.offset - low, ..strided };
+        let (low, len, inside) = strided.within_span()?;
         Some((at(self.address, low), usize::try_from(len).ok()?, inside))
     }
 

@@ -2,11 +2,11 @@
 
 use cableway_btl::RemoteHandle;
 use cableway_common_cuda::Strided;
-use memoffset::offset_of;
-use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::header::{HeaderBuffer, flag, layouts};
+use super::blocks::BlocksLayout;
+use super::header::{HeaderBuffer, flag};
 use super::ids::BtlTag;
 use super::reader::{Malformed, Reader};
 
@@ -19,16 +19,6 @@ pub(crate) struct Exposed {
     /// The blocks in the memory that hold the data, or `None` if all of it does.
     pub(crate) blocks: Option<Strided>,
 }
-
-layouts! {
-    /// Follows a handle if the data is in blocks at regular distances, with counts and strides of three dimensions.
-    BlocksLayout { offset: I64, block: U64, counts: [U64; 3], strides: [I64; 3] }
-}
-
-const _: () = {
-    assert!(size_of::<BlocksLayout>() == 64 && offset_of!(BlocksLayout, counts) == 16);
-    assert!(offset_of!(BlocksLayout, strides) == 40);
-};
 
 /// The fields of a header with registered memory. The handle and the blocks follow the header.
 pub(crate) struct ExposedFields {
@@ -57,9 +47,9 @@ impl Exposed {
     /// Appends the handle and the blocks to a header.
     pub(crate) fn append_to(&self, out: &mut HeaderBuffer) {
         out.push(self.handle.as_bytes());
-        let Some(Strided { offset, block, dimensions }) = self.blocks else { return };
-        let (counts, strides) = (dimensions.map(|of| of.0.into()), dimensions.map(|of| of.1.into()));
-        out.push(BlocksLayout { offset: offset.into(), block: block.into(), counts, strides }.as_bytes());
+        if let Some(blocks) = &self.blocks {
+            out.push(BlocksLayout::new(blocks).as_bytes());
+        }
     }
 
     /// Parses the end of a message, which follows a header of `at` bytes.
@@ -73,22 +63,11 @@ impl Exposed {
                 let rest = reader.bytes.get(end..).ok_or(reader.short())?;
                 let (layout, _) = BlocksLayout::read_from_prefix(rest).map_err(|_| reader.short())?;
                 end += size_of::<BlocksLayout>();
-                Some(layout.strided(len)?)
+                let blocks = layout.blocks().filter(|blocks| blocks.size().is_some_and(|size| size >= len));
+                Some(blocks.ok_or(Malformed::Blocks { len })?)
             }
         };
         reader.no_payload(end)?;
         Ok(Exposed { btl: BtlTag(btl.get()), ordinal, handle, blocks })
-    }
-}
-
-impl BlocksLayout {
-    fn strided(&self, len: u64) -> Result<Strided, Malformed> {
-        let mut dimensions = [(1, 0); 3];
-        for (dimension, (count, stride)) in dimensions.iter_mut().zip(self.counts.into_iter().zip(self.strides)) {
-            *dimension = (count.get(), stride.get());
-        }
-        let strided = Strided { offset: self.offset.get(), block: self.block.get(), dimensions };
-        let size = strided.size().filter(|_| strided.span().is_some_and(|(low, _)| low >= 0));
-        size.filter(|size| *size >= len).map(|_| strided).ok_or(Malformed::Blocks { len })
     }
 }

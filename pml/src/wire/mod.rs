@@ -5,6 +5,7 @@
 //! `header.rs`. The reader does not trust a peer's bytes, and reads only private copies of them.
 
 mod batch;
+mod blocks;
 mod card;
 mod envelope;
 mod exposed;
@@ -15,6 +16,7 @@ mod node_card;
 mod reader;
 
 pub(crate) use batch::{List, Puts, PutsReader, Several, WholePut, is_batch, parse_batch};
+pub(crate) use blocks::BlocksLayout;
 pub(crate) use card::Card;
 pub(crate) use envelope::{Envelope, MATCH_LEN, MatchLayout, match_bytes, match_envelope};
 pub(crate) use exposed::{Exposed, ExposedFields};
