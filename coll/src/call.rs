@@ -37,6 +37,17 @@ impl<'a> Memory<'a> {
             }
         }
     }
+
+    /// Returns the address and length of the memory from the first byte of data to the last one. Returns `None` if there is
+    /// no data, or if that exceeds every buffer.
+    pub(crate) fn span(&self) -> Option<(usize, usize)> {
+        let (offset, len) = match self.layout {
+            None => (0, self.count),
+            Some(layout) => layout.span(self.count)?,
+        };
+        let len = usize::try_from(len).ok().filter(|&len| len != 0)?;
+        Some(((self.address as usize).wrapping_add_signed(offset as isize), len))
+    }
 }
 
 impl std::fmt::Debug for Memory<'_> {

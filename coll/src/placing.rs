@@ -68,11 +68,12 @@ impl Placing<'_> {
         }
         let mut all: Option<(usize, usize)> = None;
         for memory in blocks {
-            let Some((address, len)) = memory.run() else { return };
-            let Some(end) = usize::try_from(len).ok().and_then(|len| address.checked_add(len)) else { return };
-            if len != 0 {
-                all = Some(all.map_or((address, end), |(first, last)| (first.min(address), last.max(end))));
+            if memory.packed_len() == 0 {
+                continue;
             }
+            let Some((address, len)) = memory.span() else { return };
+            let Some(end) = address.checked_add(len) else { return };
+            all = Some(all.map_or((address, end), |(first, last)| (first.min(address), last.max(end))));
         }
         if let Some((first, last)) = all {
             self.locate(first, last - first);
@@ -84,11 +85,8 @@ impl Placing<'_> {
         if !self.on_devices || !self.devices.expected() {
             return Working::Host;
         }
-        let location = match memory.layout {
-            Some(layout) => layout.classify(memory.address, memory.count, self.devices),
-            None => self.locate(memory.address as usize, memory.count as usize).0,
-        };
-        if location.on_device() { Working::Device(location) } else { Working::Host }
+        let location = memory.span().map(|(address, len)| self.locate(address, len).0).filter(Location::on_device);
+        location.map_or(Working::Host, Working::Device)
     }
 
     /// Decides where a reduction works. The host reduces less than `least` bytes.

@@ -14,6 +14,8 @@
 //! ranks have come, and an offer is sent once the data is there. So kernels of different communicators never wait for each
 //! other.
 
+mod blocks;
+mod fetch;
 mod note;
 mod own;
 mod peer;

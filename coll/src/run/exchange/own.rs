@@ -1,11 +1,14 @@
 //! This rank's own block in an exchange of blocks. Its copy waits for no other rank, so it begins before their offers come.
 
-use cableway_common_cuda::{Completion, Direction};
+use cableway_common_cuda::{Completion, CopyShape, Direction};
+use cableway_pml::DeviceRange;
 use smallvec::SmallVec;
 
+use super::blocks::Source;
 use super::scene::Scene;
 use super::wire::OWN;
 use crate::error::Error;
+use crate::plan::Block;
 use crate::plan::exchange::Exchange;
 use crate::run::site::{Message, outcome};
 
@@ -31,26 +34,17 @@ impl OwnBlock {
         *self = OwnBlock::Over;
         let Exchange::Move(moves) = scene.exchange else { return Ok(()) };
         let Some((from, to)) = moves.own_copy(scene.plan) else { return Ok(()) };
-        match (scene.here(&from), scene.here(&to)) {
-            (Some(from), Some(to)) if from.len == to.len => {
-                let devices = &scene.shared.pools.devices;
-                let order = devices.order(&from.location).max(devices.order(&to.location));
-                let mut batch = devices.batch(&to.location, Direction::WithinDevice, order)?;
-                // SAFETY: this rank's blocks stay until the exchange is over, and blocks of an operation do not overlap.
-                unsafe { batch.copy(to.address, from.address, to.len) };
-                *self = OwnBlock::Copying(batch.finish()?);
-                Ok(())
-            }
-            _ => {
-                let mut messages = SmallVec::new();
-                let begun = scene
-                    .receive((scene.me(), OWN), Some(to), &mut messages)
-                    .and_then(|()| scene.send((scene.me(), OWN), Some(from), &mut messages));
-                // The engine uses the memory of messages that were begun, also after an error.
-                *self = OwnBlock::Messages(messages);
-                begun
-            }
+        if let Some(completion) = copy(scene, &from, &to)? {
+            *self = OwnBlock::Copying(completion);
+            return Ok(());
         }
+        let mut messages = SmallVec::new();
+        let begun = scene
+            .receive((scene.me(), OWN), Some(to), &mut messages)
+            .and_then(|()| scene.send((scene.me(), OWN), Some(from), &mut messages));
+        // The engine uses the memory of messages that were begun, also after an error.
+        *self = OwnBlock::Messages(messages);
+        begun
     }
 
     /// Makes progress. Returns true once nobody uses the block's memory.
@@ -75,4 +69,25 @@ impl OwnBlock {
     pub(super) fn is_on_device(&self) -> bool {
         matches!(self, OwnBlock::Copying(_))
     }
+}
+
+/// Has the device where this rank works copy its block. Returns `None` if it cannot.
+fn copy(scene: &Scene<'_>, from: &Block, to: &Block) -> Result<Option<Completion>, Error> {
+    let (Some(from), Some(to)) = (scene.here(from), scene.here(to)) else { return Ok(None) };
+    if from.bytes() != to.bytes() {
+        return Ok(None);
+    }
+    let devices = &scene.shared.pools.devices;
+    let how = to.copy_from(&Source { address: from.range.address, blocks: from.blocks });
+    let reached =
+        |side: &DeviceRange| devices.kernels(&side.location) && devices.kernel_reaches(&side.location, side.address);
+    let (to, from) = (to.range, from.range);
+    if !matches!(how, CopyShape::Run) && ![&to, &from].into_iter().all(reached) {
+        return Ok(None);
+    }
+    let order = devices.order(&from.location).max(devices.order(&to.location));
+    let mut batch = devices.batch(&to.location, Direction::WithinDevice, order)?;
+    // SAFETY: this rank's blocks stay until the exchange is over, and blocks of an operation do not overlap.
+    unsafe { batch.copy_shape(to.address, from.address, to.len, &how) };
+    Ok(Some(batch.finish()?))
 }

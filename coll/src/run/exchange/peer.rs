@@ -1,16 +1,17 @@
 //! One other rank in an exchange.
 
-use cableway_pml::{DeviceMapping, DeviceRange, Engine, ExposedMemory, Exposure, PeerHandle};
+use cableway_pml::{DeviceMapping, Engine, ExposedMemory, Exposure, PeerBlocks, PeerHandle};
 use smallvec::SmallVec;
 
+use super::fetch::Fetch;
 use super::note::{Note, Received};
 use super::scene::{Scene, Uses};
 use super::settled::Settled;
 use super::wire::{ANSWER, ANSWER_LEN, INPUT, OFFER, OFFER_LEN, Offer, RESULT, Wanted};
 use crate::error::Error;
 use crate::placing::Working;
-use crate::plan::Place;
-use crate::plan::exchange::Exchange;
+use crate::plan::exchange::{Exchange, Reduction};
+use crate::plan::{Block as PlanBlock, Place};
 use crate::run::memory::{Block, Pools};
 use crate::run::site::{Message, outcome};
 
@@ -27,6 +28,8 @@ pub(super) struct Peer {
 struct Lent {
     /// Kept until the peer's last answer.
     exposed: [Option<Box<ExposedMemory>>; 2],
+    /// The places of the data in the input, if it has gaps.
+    blocks: Option<PeerBlocks>,
     /// What was exposed so far, and whether that waits for the default stream.
     progress: [Asked; 2],
     offer: Option<Note<OFFER_LEN>>,
@@ -58,8 +61,8 @@ enum Input {
     /// It is not known, or not used.
     Unknown,
     Mapped(DeviceMapping),
-    /// It is mapped, and goes to this memory.
-    Copied(DeviceMapping, DeviceRange),
+    /// It is mapped, and this rank copies its block from there.
+    Fetched(Fetch),
     /// A message brings it to scratch memory, once there is some.
     Slot {
         block: Block,
@@ -88,8 +91,8 @@ impl Peer {
                 return Err(error.into());
             }
         };
-        let lent =
-            Lent { exposed: [None, None], progress: [Asked::Not; 2], offer: None, answer, data: SmallVec::new() };
+        let (exposed, blocks, progress) = ([None, None], None, [Asked::Not; 2]);
+        let lent = Lent { exposed, blocks, progress, offer: None, answer, data: SmallVec::new() };
         let (input, output) = (Input::Unknown, Output::None);
         let (answers, data) = (SmallVec::new(), SmallVec::new());
         let borrowed = Borrowed { offer, input, output, answers, given_back: false, data };
@@ -123,19 +126,24 @@ impl Peer {
                 continue;
             }
             self.lent.progress[at] = Asked::Answered;
-            let Some(memory) = block.and_then(|block| scene.device_range(&block)) else { continue };
-            if !settled.has(scene, &memory)? {
+            let Some(memory) = block.and_then(|block| scene.on_device(&block)) else { continue };
+            if !settled.has(scene, &memory.range)? {
                 self.lent.progress[at] = Asked::Waiting;
                 return Ok(());
             }
             // SAFETY: the operation keeps its memory until the peer's last answer. The peer accesses it only before that.
-            match unsafe { scene.shared.engine.expose(process, memory, at == 1) }? {
-                Exposure::Exposed(exposed) => self.lent.exposed[at] = Some(exposed),
+            match unsafe { scene.shared.engine.expose(process, memory.range, at == 1) }? {
+                Exposure::Exposed(exposed) => {
+                    self.lent.exposed[at] = Some(exposed);
+                    // Only inputs have gaps.
+                    self.lent.blocks = self.lent.blocks.or(memory.blocks.map(PeerBlocks::new));
+                }
                 Exposure::Never => {}
             }
         }
         let handle = |at: usize| self.lent.exposed[at].as_ref().map(|exposed| *exposed.handle());
-        let offer = Offer { input: handle(0), output: handle(1), whole: scene.offers_whole() };
+        let (input, output, whole) = (handle(0), handle(1), scene.offers_whole());
+        let offer = Offer { input, blocks: self.lent.blocks, output, whole };
         self.lent.offer = Some(self.send(scene, OFFER, Some(offer.to_bytes()))?);
         Ok(())
     }
@@ -162,10 +170,13 @@ impl Peer {
         if failed || uses.input == 0 {
             return Ok(());
         }
-        let input = self.map(scene, offer.input, false, uses)?;
-        let output = if uses.output == 0 { None } else { self.map(scene, offer.output, true, uses)? };
-        self.borrowed.input = self.place_input(scene, input)?;
-        let mapped = matches!(self.borrowed.input, Input::Mapped(_) | Input::Copied(..));
+        self.borrowed.input = match scene.exchange {
+            Exchange::Reduce(reduction) => self.place_operands(scene, reduction, &offer, uses)?,
+            Exchange::Move(moves) => self.place_block(scene, moves.receives[self.rank as usize], &offer)?,
+        };
+        let output = if uses.output == 0 { None } else { self.map(scene, offer.output, true)? };
+        let output = output.filter(|mapping| fits(mapping, uses.output, uses.alignment));
+        let mapped = matches!(self.borrowed.input, Input::Mapped(_) | Input::Fetched(_));
         let wanted = Wanted { input: !mapped, result: uses.output != 0 && output.is_none() };
         self.borrowed.output = match output {
             Some(mapping) => Output::Mapped(mapping),
@@ -178,45 +189,42 @@ impl Peer {
         Ok(())
     }
 
-    /// Decides how the input gets to where it is used.
-    fn place_input(&mut self, scene: &Scene<'_>, mapping: Option<DeviceMapping>) -> Result<Input, Error> {
-        match (scene.exchange, mapping) {
-            (Exchange::Reduce(_), Some(mapping)) => Ok(Input::Mapped(mapping)),
-            (Exchange::Reduce(reduction), None) => {
-                let share = reduction.part(scene.me(), self.whole);
-                let bytes = reduction.operands.bytes(share.end - share.start);
-                let block = Block::take(&scene.shared.pools, &scene.site.working, bytes)?;
-                Ok(Input::Slot { block, address: None })
-            }
-            (Exchange::Move(moves), mapping) => {
-                let to = moves.receives[self.rank as usize];
-                if let Some(mapping) = mapping
-                    && let Some(range) = scene.here(&to)
-                    && range.len == mapping.len()
-                {
-                    return Ok(Input::Copied(mapping, range));
-                }
-                scene.receive((self.rank, INPUT), Some(to), &mut self.borrowed.data)?;
-                Ok(Input::Direct)
-            }
+    /// Decides how the operands of a reduction get to where they are used.
+    fn place_operands(
+        &self,
+        scene: &Scene<'_>,
+        reduction: &Reduction,
+        offer: &Offer,
+        uses: Uses,
+    ) -> Result<Input, Error> {
+        if let Some(mapping) = self.map(scene, offer.input, false)?
+            && fits(&mapping, uses.input, uses.alignment)
+        {
+            return Ok(Input::Mapped(mapping));
         }
+        let share = reduction.part(scene.me(), self.whole);
+        let bytes = reduction.operands.bytes(share.end - share.start);
+        let block = Block::take(&scene.shared.pools, &scene.site.working, bytes)?;
+        Ok(Input::Slot { block, address: None })
+    }
+
+    /// Decides how this rank's block of an exchange gets to its place.
+    fn place_block(&mut self, scene: &Scene<'_>, to: PlanBlock, offer: &Offer) -> Result<Input, Error> {
+        if let Some(here) = scene.here(&to)
+            && let Some(mapping) = self.map(scene, offer.input, false)?
+            && let Some(fetch) = Fetch::new(&scene.shared.pools.devices, mapping, offer.blocks, &here)
+        {
+            return Ok(Input::Fetched(fetch));
+        }
+        scene.receive((self.rank, INPUT), Some(to), &mut self.borrowed.data)?;
+        Ok(Input::Direct)
     }
 
     /// Maps memory of the peer, if this rank's kernels can access it.
-    fn map(
-        &self,
-        scene: &Scene<'_>,
-        handle: Option<PeerHandle>,
-        write: bool,
-        uses: Uses,
-    ) -> Result<Option<DeviceMapping>, Error> {
+    fn map(&self, scene: &Scene<'_>, handle: Option<PeerHandle>, write: bool) -> Result<Option<DeviceMapping>, Error> {
         let (Some(handle), Working::Device(at)) = (handle, &scene.site.working) else { return Ok(None) };
         let process = scene.on.group()[self.rank as usize];
-        let mapping = scene.shared.engine.map_exposed(process, &handle, write, at)?;
-        let expected = if write { uses.output } else { uses.input };
-        Ok(mapping.filter(|mapping| {
-            mapping.len() as u64 == expected && (mapping.address() as usize).is_multiple_of(uses.alignment)
-        }))
+        Ok(scene.shared.engine.map_exposed(process, &handle, write, at)?)
     }
 
     /// Begins to receive the input once there is memory for it.
@@ -267,7 +275,7 @@ impl Peer {
     pub(super) fn has_input(&self) -> bool {
         self.borrowed.offer.is_none()
             && match &self.borrowed.input {
-                Input::Unknown | Input::Mapped(_) | Input::Copied(..) => true,
+                Input::Unknown | Input::Mapped(_) | Input::Fetched(_) => true,
                 Input::Slot { address: None, .. } => false,
                 Input::Slot { .. } | Input::Direct => self.borrowed.data.iter().all(Message::is_complete),
             }
@@ -282,12 +290,9 @@ impl Peer {
         }
     }
 
-    /// Returns what is copied: where to, and from where.
-    pub(super) fn copies(&self) -> Option<(DeviceRange, *const u8)> {
-        match &self.borrowed.input {
-            Input::Copied(mapping, to) => Some((*to, mapping.address().cast_const())),
-            _ => None,
-        }
+    /// Returns what this rank copies from the peer's memory.
+    pub(super) fn fetch(&self) -> Option<&Fetch> {
+        if let Input::Fetched(fetch) = &self.borrowed.input { Some(fetch) } else { None }
     }
 
     /// Returns where the result is stored in the peer's output, if a kernel does that.
@@ -383,4 +388,9 @@ impl Peer {
     fn failed(&self, expected: usize) -> Error {
         Error::OtherLength { rank: self.rank, sent: 0, expected: expected as u64 }
     }
+}
+
+/// Checks whether mapped memory has all bytes that a kernel accesses, at an address as it needs.
+fn fits(mapping: &DeviceMapping, expected: u64, alignment: usize) -> bool {
+    mapping.len() as u64 == expected && (mapping.address() as usize).is_multiple_of(alignment)
 }

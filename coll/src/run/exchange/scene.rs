@@ -3,6 +3,7 @@
 use cableway_pml::{Buffer, Communicator, DeviceRange};
 use smallvec::SmallVec;
 
+use super::blocks::{DeviceBlocks, Extent};
 use crate::error::Error;
 use crate::placing::Working;
 use crate::plan::exchange::{Exchange, Moves, Reduction};
@@ -21,7 +22,7 @@ pub(in crate::run) struct Scene<'s> {
     pub(in crate::run) exchange: &'s Exchange,
 }
 
-/// What a rank uses of the memory of another one.
+/// What a rank uses of the memory of another one. Of blocks, the bytes of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Uses {
     /// The bytes that must be mapped to read the input. 0 if it reads nothing.
@@ -96,26 +97,28 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns the memory of a block if it is one run of device memory that may be mapped.
-    pub(super) fn device_range(&self, block: &Block) -> Option<DeviceRange> {
+    /// Returns the memory of a block if it is device memory that may be mapped: a run, or blocks at regular distances, in
+    /// one allocation.
+    pub(super) fn on_device(&self, block: &Block) -> Option<DeviceBlocks> {
         if self.site.settled {
             return None;
         }
-        let (address, len) = self.site.run(self.plan, block)?;
-        let (len, devices) = (usize::try_from(len).ok()?, &self.shared.pools.devices);
-        if let Some(location) = self.plan.known.find(address as usize, len) {
-            return (len != 0).then_some(DeviceRange { address, len, location });
-        }
-        let location = devices.classify(address, len);
-        let usable = location.on_device() && len != 0 && devices.one_allocation(&location, address, len);
-        usable.then_some(DeviceRange { address, len, location })
+        let Extent { address, len, blocks } = Extent::of(&self.site, self.plan, block)?;
+        let devices = &self.shared.pools.devices;
+        let locate = || {
+            let location = devices.classify(address, len);
+            (location.on_device() && devices.one_allocation(&location, address, len)).then_some(location)
+        };
+        let location = self.plan.known.find(address as usize, len).or_else(locate)?;
+        Some(DeviceBlocks { range: DeviceRange { address, len, location }, blocks })
     }
 
-    /// Returns the address of a block if it is one run of memory of the device and context where this rank works.
-    pub(super) fn here(&self, block: &Block) -> Option<DeviceRange> {
+    /// Returns the memory of a block if it is memory of the device and context where this rank works.
+    pub(super) fn here(&self, block: &Block) -> Option<DeviceBlocks> {
         let Working::Device(at) = &self.site.working else { return None };
-        let range = self.device_range(block)?;
-        (range.location.device == at.device && range.location.context == at.context).then_some(range)
+        let memory = self.on_device(block)?;
+        let location = &memory.range.location;
+        (location.device == at.device && location.context == at.context).then_some(memory)
     }
 
     /// Sends a block, or a message without data.

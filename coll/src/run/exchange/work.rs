@@ -3,6 +3,7 @@
 use cableway_common_cuda::{Completion, Direction, Order, Reduction as KernelReduction, ReductionRun};
 use smallvec::SmallVec;
 
+use super::fetch::Fetch;
 use super::peer::Peer;
 use super::scene::Scene;
 use crate::error::Error;
@@ -65,8 +66,8 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
         part(reduction.operands.input(share.start)),
         part(reduction.operands.output(reduction.own_output(me, &share))),
     ];
-    let order = own.iter().fold(Order::None, |order, block| match scene.device_range(block) {
-        Some(range) => order.max(devices.order(&range.location)),
+    let order = own.iter().fold(Order::None, |order, block| match scene.on_device(block) {
+        Some(memory) => order.max(devices.order(&memory.range.location)),
         None => Order::AfterDefaultStream,
     });
     let work = KernelReduction { operation, element, count, destinations: &destinations, sources: &sources };
@@ -90,22 +91,16 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
 /// Begins to copy this rank's blocks from the memory that is mapped.
 pub(super) fn copy(scene: &Scene<'_>, peers: &[Peer]) -> Result<Running, Error> {
     let devices = &scene.shared.pools.devices;
-    let mut copies: SmallVec<[(*mut u8, *const u8, usize); 8]> = SmallVec::new();
-    let mut order = Order::None;
-    for peer in peers {
-        if let Some((to, from)) = peer.copies() {
-            order = order.max(devices.order(&to.location));
-            copies.push((to.address, from, to.len));
-        }
-    }
-    let (Working::Device(at), false) = (&scene.site.working, copies.is_empty()) else {
+    let fetches: SmallVec<[&Fetch; 8]> = peers.iter().filter_map(Peer::fetch).collect();
+    let (Working::Device(at), false) = (&scene.site.working, fetches.is_empty()) else {
         return Ok(Running::Nothing);
     };
+    let order = fetches.iter().fold(Order::None, |order, fetch| order.max(fetch.order(devices)));
     let mut batch = devices.batch(at, Direction::DeviceToDevice, order)?;
-    for (to, from, len) in copies {
+    for fetch in fetches {
         // SAFETY: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last answer.
         // Blocks of an operation do not overlap.
-        unsafe { batch.copy(to, from, len) };
+        unsafe { fetch.add_to(&mut batch) };
     }
     Ok(Running::Copies(batch.finish()?))
 }
