@@ -160,7 +160,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["run"],
             &["agreement"],
             &["members"],
-            &["lib.rs"],
+            &["lib.rs", "fuzzing.rs"],
         ],
     ),
     (

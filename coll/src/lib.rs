@@ -17,6 +17,7 @@
 //! - `run`: executes a plan.
 //! - `agreement`: decides whether a communicator's calls are for device memory.
 //! - `members`: carries the messages of agreements.
+//! - `fuzzing`: what fuzzers call.
 
 mod agreement;
 mod build;
@@ -27,6 +28,8 @@ mod costs;
 mod error;
 mod explain;
 mod function;
+#[doc(hidden)]
+pub mod fuzzing;
 mod members;
 mod placing;
 mod plan;

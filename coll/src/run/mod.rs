@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::placing::{Placing, Working};
 use crate::plan::Me;
 
+pub(crate) use exchange::recode;
 use memory::Block;
 pub use operation::Operation;
 pub use shared::Collectives;

@@ -44,7 +44,7 @@ impl PeerHandle {
 
     /// Decodes a handle. Returns `None` for zeros, and for bytes that are no handle.
     pub fn parse(bytes: &[u8]) -> Option<PeerHandle> {
-        let layout = PeerHandleLayout::read_from_bytes(bytes).ok()?;
+        let layout = PeerHandleLayout::read_from_bytes(bytes).ok().filter(|layout| layout.zero == [0; 2])?;
         let handle = layout.handle.get(..usize::from(layout.len)).filter(|handle| !handle.is_empty())?;
         let btl = BtlTag(layout.btl.get());
         Some(PeerHandle { btl, ordinal: layout.ordinal, handle: RemoteHandle::new(handle)? })
@@ -200,5 +200,7 @@ mod tests {
         assert_eq!(PeerHandle::parse(&bytes[1..]), None);
         bytes[5] = RemoteHandle::MAX as u8 + 1;
         assert_eq!(PeerHandle::parse(&bytes), None, "longer than a handle can be");
+        (bytes[5], bytes[6]) = (1, 1);
+        assert_eq!(PeerHandle::parse(&bytes), None, "reserved bytes are zeros");
     }
 }

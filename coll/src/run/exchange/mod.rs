@@ -32,6 +32,7 @@ use own::OwnBlock;
 use peer::Peer;
 pub(super) use scene::Scene;
 use settled::Settled;
+pub(crate) use wire::recode;
 use work::Running;
 
 /// An exchange under way.

@@ -97,6 +97,27 @@ impl Wanted {
     }
 }
 
+/// Parses the messages, and writes them again. For fuzzers.
+pub(crate) fn recode(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk::<ANSWER_LEN>()
+        && let Some(wanted) = Wanted::parse(*bytes)
+    {
+        assert_eq!(wanted.to_bytes(), *bytes);
+    }
+    let Some(bytes) = bytes.first_chunk::<OFFER_LEN>() else { return };
+    let offer = Offer::parse(bytes);
+    assert_eq!(Offer::parse(&offer.to_bytes()), offer);
+    let Some(blocks) = offer.blocks else { return };
+    // Numbers that the receiver may compare the blocks with.
+    let [a, b, ..] = *bytes;
+    for (memory, data) in [(usize::from(a), u64::from(b)), (usize::MAX, 1 << (b % 64))] {
+        if let Some(blocks) = blocks.within(memory, data) {
+            let inside = |(low, len): (i64, u64)| low >= 0 && low as u64 + len <= memory as u64;
+            assert!(blocks.size() == Some(data) && blocks.span().is_some_and(inside));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use cableway_common_cuda::Strided;
@@ -136,5 +157,26 @@ mod tests {
         let before_the_memory = Some(PeerBlocks::new(Strided { offset: 63, ..strided }));
         let impossible = Offer { blocks: before_the_memory, ..run };
         assert_eq!(Offer::parse(&impossible.to_bytes()), Offer { input: None, blocks: None, ..run });
+    }
+    #[test]
+    fn no_bytes_of_a_peer_do_harm() {
+        let mut state: u64 = 1;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        for round in 0..20_000 {
+            let mut bytes = [0; OFFER_LEN];
+            let small = |number: u64| (number % 16).to_le_bytes();
+            for word in bytes.chunks_exact_mut(8) {
+                word.copy_from_slice(&if round % 2 == 0 {
+                    small(next())
+                } else {
+                    (next() << 33 ^ next()).to_le_bytes()
+                });
+            }
+            recode(&bytes);
+            recode(&bytes[..round % OFFER_LEN]);
+        }
     }
 }
