@@ -5,7 +5,7 @@ use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
 use crate::copy::{BlockCopy, Direction, Order, RowCopy, Within};
 use crate::driver::Failure;
-use crate::kernels::{Jobs, Pieces, Strides, Work};
+use crate::kernels::{Jobs, Pieces, Strides, Track, Work};
 use crate::memory::Packing;
 
 /// The kernels' part of one operation. Its copies are kept, so that copy engines can make them if the kernels find no
@@ -63,6 +63,10 @@ impl ByKernels {
     fn launch(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<(), Failure> {
         let able = workspace.settings.kernels && workspace.kernels.ready();
         let order = copies.order;
+        self.jobs.set_track(match copies.direction {
+            Direction::WithinDevice => Track::WithinDevice,
+            _ => Track::Common,
+        });
         let plain = copies.pieces.len();
         for blocks in copies.blocks.drain(..) {
             let strides = if able { Strides::new(&blocks) } else { None };

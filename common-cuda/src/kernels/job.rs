@@ -7,9 +7,7 @@
 //!
 //! Reductions are never revoked. Their kernels report the end only.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
 
 use crate::driver::{Driver, Failure};
 use crate::memory::HostWords;
@@ -29,10 +27,6 @@ pub(super) struct Words {
     free: Vec<usize>,
     /// The latest job of each slot.
     numbers: Vec<u32>,
-    /// Slots and numbers of launched jobs, in the stream's order. The first ones may have ended.
-    line: VecDeque<(usize, u32)>,
-    /// When the first job of the queue was found to be the first.
-    first_since: Instant,
 }
 
 const BYTES: usize = JOBS * WORDS * size_of::<u32>();
@@ -40,13 +34,7 @@ const BYTES: usize = JOBS * WORDS * size_of::<u32>();
 impl Words {
     /// The context is current.
     pub(super) fn new(driver: &dyn Driver) -> Result<Words, Failure> {
-        Ok(Words {
-            memory: HostWords::new(driver, BYTES)?,
-            free: (0..JOBS).collect(),
-            numbers: vec![0; JOBS],
-            line: VecDeque::new(),
-            first_since: Instant::now(),
-        })
+        Ok(Words { memory: HostWords::new(driver, BYTES)?, free: (0..JOBS).collect(), numbers: vec![0; JOBS] })
     }
 
     /// Returns a word of a slot, counted from the first of this number.
@@ -65,31 +53,14 @@ impl Words {
         Some(Job { words, device, slot, number })
     }
 
-    /// Records that a job is in the stream.
-    pub(super) fn launched(&mut self, job: &Job) {
-        self.advance();
-        if self.line.is_empty() {
-            self.first_since = Instant::now();
-        }
-        self.line.push_back((job.slot, job.number));
+    /// Checks whether a job has begun, by its slot and number.
+    pub(super) fn has_started(&self, (slot, number): (usize, u32)) -> bool {
+        self.is_set(slot, STARTED, number)
     }
 
-    /// Checks whether the first unfinished job has waited this long for room on the device. Jobs behind it wait for its
-    /// end, with or without room.
-    pub(super) fn stalled(&mut self, patience: Duration) -> bool {
-        self.advance();
-        let waits = self.line.front().is_some_and(|&(slot, number)| !self.is_set(slot, STARTED, number));
-        waits && self.first_since.elapsed() > patience
-    }
-
-    fn advance(&mut self) {
-        while let Some(&(slot, number)) = self.line.front() {
-            if self.numbers[slot] == number && !self.is_set(slot, ENDED, number) {
-                break;
-            }
-            self.line.pop_front();
-            self.first_since = Instant::now();
-        }
+    /// Checks whether a job has ended, or its slot has another one.
+    pub(super) fn has_ended(&self, (slot, number): (usize, u32)) -> bool {
+        self.numbers[slot] != number || self.is_set(slot, ENDED, number)
     }
 
     fn is_set(&self, slot: usize, word: usize, number: u32) -> bool {
@@ -121,6 +92,11 @@ pub(crate) struct Job {
 unsafe impl Send for Job {}
 
 impl Job {
+    /// Returns its slot and number.
+    pub(super) fn name(&self) -> (usize, u32) {
+        (self.slot, self.number)
+    }
+
     fn is_set(&self, word: usize) -> bool {
         // SAFETY: one of the job's words, which stay until it is given back.
         unsafe { &*self.words.add(word) }.load(Ordering::SeqCst) == self.number

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::job::Job;
 use super::launch::Work;
+use super::line::Track;
 use super::loaded::Kernels;
 use super::silence::Silence;
 use crate::context::Context;
@@ -14,6 +15,8 @@ use crate::order::{DefaultStream, destroy_event};
 #[derive(Default)]
 pub(crate) struct Jobs {
     running: Vec<Job>,
+    /// Where they were launched.
+    track: Track,
     /// Present while there are jobs.
     silence: Option<Silence>,
     revoked: bool,
@@ -23,6 +26,11 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
+    /// Sets where jobs are launched, before the first one is.
+    pub(crate) fn set_track(&mut self, track: Track) {
+        self.track = track;
+    }
+
     /// Launches a job. Returns false if that is impossible now. With `after`, all jobs wait for the default stream's
     /// work. The context is current.
     pub(crate) fn launch(
@@ -33,7 +41,7 @@ impl Jobs {
         after: Option<&DefaultStream>,
     ) -> Result<bool, Failure> {
         let first = after.filter(|_| self.running.is_empty());
-        let job = kernels.launch(work, |stream| match first {
+        let job = kernels.launch(work, self.track, |stream| match first {
             Some(default_stream) => self.wait(context, default_stream, stream),
             None => Ok(()),
         })?;
@@ -88,7 +96,7 @@ impl Jobs {
     /// Checks whether a job has waited for room for too long.
     pub(crate) fn are_late(&self, kernels: &Kernels, patience: Duration) -> bool {
         let late = self.silence.as_ref().is_some_and(|silence| silence.since_launch() > patience);
-        late && !self.revoked && self.running.iter().any(Job::waits) && kernels.stalled(patience)
+        late && !self.revoked && self.running.iter().any(Job::waits) && kernels.stalled(self.track, patience)
     }
 
     /// Revokes the jobs.

@@ -80,10 +80,15 @@ impl Lane {
 
     /// Destroys stream and words. The context is current, and every job has ended.
     pub(super) fn destroy(self, driver: &dyn Driver) {
-        let _ = driver.synchronise(&self.stream);
-        if let Err(failure) = driver.destroy_stream(self.stream) {
-            log::debug!("destroying a stream: {}", driver.reason(failure));
-        }
+        close(driver, self.stream);
         self.words.destroy(driver);
+    }
+}
+
+/// Destroys a stream in which every job has ended. The context is current.
+pub(super) fn close(driver: &dyn Driver, stream: Stream) {
+    let _ = driver.synchronise(&stream);
+    if let Err(failure) = driver.destroy_stream(stream) {
+        log::debug!("destroying a stream: {}", driver.reason(failure));
     }
 }

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLockReadGuard};
 
-use super::job::Job;
-use super::lane::{Code, Lane};
+use super::job::{Job, THREADS};
+use super::lane::{Code, Lane, close};
 use super::launch::{Pieces, Strides, Work};
+use super::line::{Line, Track};
 use super::packed::Packed;
 use crate::context::Context;
-use crate::driver::{Driver, Failure, Image, Stream};
+use crate::driver::{Driver, Failure, Image, Priority, Stream};
 use crate::mapping_gate::Gate;
 use crate::order::DefaultStream;
 
@@ -47,6 +48,10 @@ enum State {
 struct Loaded {
     code: Code<{ NAMES.len() }>,
     lane: Lane,
+    /// For jobs within the device. `None` if the driver refused it: these follow the others then.
+    within: Option<Stream>,
+    /// The jobs of each track's stream.
+    lines: [Line; Track::ALL.len()],
     /// First jobs that copy nothing. They make the driver allocate everything that later jobs need.
     first: Vec<Job>,
     /// Revoked jobs that are still in the stream.
@@ -145,6 +150,7 @@ impl Kernels {
     pub(super) fn launch(
         &self,
         work: &mut Work,
+        track: Track,
         first: impl FnOnce(&Stream) -> Result<(), Failure>,
     ) -> Result<Option<Job>, Failure> {
         let driver = self.context.driver;
@@ -154,8 +160,9 @@ impl Kernels {
             return Ok(None);
         }
         let Some(job) = loaded.lane.words.job() else { return Ok(None) };
-        let Err(failure) = first(&loaded.lane.stream).and_then(|()| loaded.launch(driver, work, &job)) else {
-            loaded.lane.words.launched(&job);
+        let launched = first(loaded.stream(track)).and_then(|()| loaded.launch(driver, track, work, &job));
+        let Err(failure) = launched else {
+            loaded.note(track, &job);
             return Ok(Some(job));
         };
         loaded.lane.words.give_back(job);
@@ -168,18 +175,21 @@ impl Kernels {
         Ok(None)
     }
 
-    /// Checks whether the first job of the stream has waited this long for room on the device.
-    pub(super) fn stalled(&self, patience: Duration) -> bool {
+    /// Checks whether the first job of a track has waited this long for room on the device.
+    pub(super) fn stalled(&self, track: Track, patience: Duration) -> bool {
         match &mut *self.state.lock() {
-            State::Loaded(loaded) => loaded.lane.words.stalled(patience),
+            State::Loaded(loaded) => {
+                let track = loaded.track(track);
+                loaded.lines[track as usize].stalled(&loaded.lane.words, patience)
+            }
             _ => false,
         }
     }
 
-    /// Checks the stream for errors. The context is current.
+    /// Checks the streams for errors. The context is current.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let State::Loaded(loaded) = &*self.state.lock() else { return Ok(()) };
-        self.context.driver.is_idle(&loaded.lane.stream).map(|_| ())
+        Track::ALL.into_iter().try_for_each(|track| self.context.driver.is_idle(loaded.stream(track)).map(drop))
     }
 
     /// Releases a job that has ended or was revoked.
@@ -211,7 +221,9 @@ impl Loaded {
                 return Err(failure);
             }
         };
-        let mut loaded = Loaded { code, lane, first: Vec::new(), revoked: Vec::new(), off: false };
+        let within = driver.new_stream(Priority::Highest).ok();
+        let lines = Track::ALL.map(|_| Line::new());
+        let mut loaded = Loaded { code, lane, within, lines, first: Vec::new(), revoked: Vec::new(), off: false };
         match loaded.launch_first(driver) {
             Ok(()) => Ok(loaded),
             Err(failure) => {
@@ -227,8 +239,8 @@ impl Loaded {
             [Work::Pieces(Box::new(Pieces::new())), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
         for mut work in nothing {
             let Some(job) = self.lane.words.job() else { continue };
-            self.launch(driver, &mut work, &job)?;
-            self.lane.words.launched(&job);
+            self.launch(driver, Track::Common, &mut work, &job)?;
+            self.note(Track::Common, &job);
             self.first.push(job);
         }
         Ok(())
@@ -244,12 +256,30 @@ impl Loaded {
         !self.off && self.first.is_empty() && self.revoked.is_empty()
     }
 
-    fn launch(&self, driver: &dyn Driver, work: &mut Work, job: &Job) -> Result<(), Failure> {
+    fn launch(&self, driver: &dyn Driver, track: Track, work: &mut Work, job: &Job) -> Result<(), Failure> {
         let blocks = work.blocks(self.lane.multiprocessors);
         let (kernel, argument) = work.for_job(job);
         let function = self.code.function(kernel as usize);
         // SAFETY: the kernel's argument as it declares it; the caller that added the copies vouches for the memory.
-        unsafe { self.lane.launch(driver, function, blocks, argument) }
+        unsafe { driver.launch(function, blocks, THREADS, argument, self.stream(track)) }
+    }
+
+    /// Records that a job is in the stream of a track.
+    fn note(&mut self, track: Track, job: &Job) {
+        let track = self.track(track);
+        self.lines[track as usize].launched(&self.lane.words, job);
+    }
+
+    /// Returns the track that has a stream for this one's jobs.
+    fn track(&self, wanted: Track) -> Track {
+        if self.within.is_some() { wanted } else { Track::Common }
+    }
+
+    fn stream(&self, track: Track) -> &Stream {
+        match (track, &self.within) {
+            (Track::WithinDevice, Some(stream)) => stream,
+            _ => &self.lane.stream,
+        }
     }
 
     fn destroy(mut self, driver: &dyn Driver) {
@@ -258,6 +288,9 @@ impl Loaded {
             // A revoked job still waits for room on the device, perhaps forever, and reads its words after that.
             std::mem::forget(self.lane.words);
             return;
+        }
+        if let Some(stream) = self.within {
+            close(driver, stream);
         }
         self.lane.destroy(driver);
         self.code.unload(driver);

@@ -5,6 +5,8 @@
 //! only while the default stream is idle, and is tried once. If the driver refuses (unsuitable code, no memory), copy
 //! engines do the work, and one log line gives the reason.
 //!
+//! Jobs within a device have a stream of their own, so that they run beside those between devices ([`Track`]).
+//!
 //! If a job has not started after some time, because other kernels fill the device, it is revoked ([`job`]), and copy
 //! engines make its copies. It stays in the stream until the device has room. No other job is launched before that.
 //!
@@ -14,6 +16,7 @@ mod job;
 mod jobs;
 mod lane;
 mod launch;
+mod line;
 mod loaded;
 mod packed;
 mod reduce;
@@ -23,6 +26,7 @@ mod silence;
 pub(crate) use job::Job;
 pub(crate) use jobs::Jobs;
 pub(crate) use launch::{Pieces, Strides, Work};
+pub(crate) use line::Track;
 pub(crate) use loaded::Kernels;
 pub(crate) use packed::{Packed, is_worth_a_launch};
 pub(crate) use reduce::{Class, Folding};
