@@ -253,6 +253,37 @@ fn host_copies_keep_their_memory() {
     }
 }
 
+/// Returns `mpirun` with ranks that have a device each, if the driver is simulated, and access each other's memory.
+fn by_peer_access(ranks: u32) -> Command {
+    let mut command = support::mpirun(ranks);
+    command.args(BY_CABLEWAY).args(["-x", "CABLEWAY_TEST_INTERNAL=1", "-x", "CABLEWAY_COLL_ALGORITHM=peer_access"]);
+    command.env("SIM_CUDA_DEVICES", "4");
+    command
+}
+
+/// All calls that move data, with equal and different types on the two sides. Memory is mapped when it is first used.
+#[test]
+fn movement_by_peer_access() {
+    for ranks in [2, 3, 4] {
+        let mut command = by_peer_access(ranks);
+        let arguments = Part::new(ranks.into(), 4).arguments();
+        let said = finish(command.args(["-x", "CABLEWAY_DEVICE_IPC_OPEN_SIZE=1"]), "movement", &arguments);
+        assert_checked(&said, u64::from(ranks) * 6 * 15 * 4);
+    }
+}
+
+/// Seven exchanges in six rounds. The program checks that messages bring no data.
+#[test]
+fn blocks_at_regular_distances_move_by_peer_access() {
+    for ranks in [2, 3, 4] {
+        let said = finish(&mut by_peer_access(ranks), "peer_blocks", &[]);
+        match said.lines().find(|line| line.starts_with("SKIPPED")) {
+            Some(skipped) => println!("{skipped}"),
+            None => assert_checked(&said, u64::from(ranks) * 6 * 7),
+        }
+    }
+}
+
 /// `mpirun` ends a job if a rank dies, unless it is configured otherwise.
 #[test]
 fn a_collective_with_a_killed_rank_fails() {

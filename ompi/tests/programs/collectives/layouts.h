@@ -2,14 +2,7 @@
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
 
-#include "memory.h"
-
-struct view {
-    MPI_Datatype type;
-    int per_unit; /* elements of this type in a unit, which has the same bytes on both sides */
-    int size;
-    MPI_Aint extent;
-};
+#include "view.h"
 
 struct layout {
     const char *name;
@@ -20,16 +13,6 @@ enum { LAYOUTS = 6 };
 static struct layout layouts[LAYOUTS];
 static MPI_Datatype made[2 * LAYOUTS];
 static int made_count;
-
-static struct view view(MPI_Datatype type, int per_unit)
-{
-    struct view view = {.type = type, .per_unit = per_unit};
-    MPI_Aint lower;
-    MPI_Type_get_extent(type, &lower, &view.extent);
-    MPI_Type_size(type, &view.size);
-    CHECK_EQUAL(lower, 0);
-    return view;
-}
 
 /* A type whose elements lie this many bytes apart. */
 static MPI_Datatype resized(MPI_Datatype type, MPI_Aint extent)
@@ -83,27 +66,6 @@ static void free_layouts(void)
     while (0 < made_count) {
         MPI_Type_free(&made[--made_count]);
     }
-}
-
-/* Writes the data that goes from one process to another (or from one to all) into an image of a buffer, as elements of
- * the view. Every word tells who sent it to whom, and its place. */
-static void write_part(unsigned char *image, const struct view *view, int count, uint64_t salt, int from, int to)
-{
-    size_t bytes = (size_t) count * (size_t) view->size, words = (bytes + 7) / 8;
-    uint64_t key = mix(salt, (uint64_t) from, (uint64_t) to);
-    uint64_t *packed = malloc(8 * words + 8);
-    int position = 0;
-    CHECK(NULL != packed);
-    for (size_t i = 0; i < words; i++) {
-        packed[i] = mix(key, i, 11);
-    }
-    if (view->extent == view->size && (MPI_BYTE == view->type || MPI_DOUBLE == view->type || MPI_INT == view->type)) {
-        memcpy(image, packed, bytes);
-    } else if (0 != bytes) {
-        MPI_Unpack(packed, (int) bytes, &position, image, count, view->type, MPI_COMM_SELF);
-        CHECK_EQUAL(position, bytes);
-    }
-    free(packed);
 }
 
 #endif
