@@ -92,8 +92,16 @@ void cableway_communicator_remove(void *communicator);
 /* Ends all operations on the communicator. It must still be removed. */
 void cableway_communicator_revoke(void *communicator);
 
-void *cableway_layout_create(const int64_t *offsets, const int64_t *lengths, size_t blocks, int64_t lower_bound,
-                             int64_t extent);
+/* Blocks of bytes in packing order, and the bounds of the datatype that they form. */
+struct cableway_type_blocks {
+    const int64_t *offsets, *lengths;
+    size_t count;
+    int64_t lower_bound, extent;
+};
+/* Returns a layout that is kept for a type with this description, or NULL. */
+void *cableway_layout_known(const int64_t *description, size_t words);
+/* Creates a layout, and keeps it for types with this description unless that has no words. */
+void *cableway_layout_create(const struct cableway_type_blocks *blocks, const int64_t *description, size_t words);
 void cableway_layout_free(void *layout);
 /* Packs a host or device buffer into host memory. */
 int cableway_pack(const struct cableway_buffer *from, void *to, uint64_t len);

@@ -7,11 +7,12 @@ use cableway_datatype::{Convertor, Datatype, Error, Layout, Predefined};
 use cableway_pml::Buffer;
 
 use crate::boundary::BufferDescription;
+use crate::layouts::LAYOUTS;
 
 /// Returns the engine's view of a buffer.
 ///
 /// # Safety
-/// The description's layout is null, or from [`create_layout`] and not freed.
+/// The description's layout is null, or from [`create_layout`] or [`known_layout`] and not freed.
 #[inline]
 pub(crate) unsafe fn buffer_of<'a>(description: *const BufferDescription) -> Buffer<'a> {
     // SAFETY: the shim passes a valid description.
@@ -45,13 +46,28 @@ pub(crate) unsafe fn pack(
     unsafe { Convertor::for_send(layout, base, count, location, devices).pack(to, len as usize) }.map(|_| ())
 }
 
-/// Creates a layout from blocks of bytes in packing order. Returns null if they form no valid datatype.
-pub(crate) fn create_layout(offsets: &[i64], lengths: &[i64], lower_bound: i64, extent: i64) -> *mut c_void {
+/// Blocks of bytes in packing order, and the bounds of the datatype that they form.
+pub(crate) struct Blocks<'a> {
+    pub(crate) offsets: &'a [i64],
+    pub(crate) lengths: &'a [i64],
+    pub(crate) lower_bound: i64,
+    pub(crate) extent: i64,
+}
+
+/// Creates a layout, and keeps it by a description of its type unless that is empty. Returns null if the blocks form no valid
+/// datatype.
+pub(crate) fn create_layout(blocks: &Blocks<'_>, description: &[i64]) -> *mut c_void {
+    let &Blocks { offsets, lengths, lower_bound, extent } = blocks;
     let layout = Datatype::hindexed(lengths, offsets, &Predefined::Byte.datatype())
         .and_then(|datatype| Datatype::resized(&datatype, lower_bound, extent))
         .map(|datatype| datatype.commit());
     match layout {
-        Ok(layout) => Box::into_raw(Box::new(layout)).cast(),
+        Ok(layout) => {
+            if !description.is_empty() {
+                LAYOUTS.keep(description, &layout);
+            }
+            Box::into_raw(Box::new(layout)).cast()
+        }
         Err(error) => {
             log::warn!("cannot use a derived datatype of {} blocks: {error}", offsets.len());
             std::ptr::null_mut()
@@ -59,8 +75,13 @@ pub(crate) fn create_layout(offsets: &[i64], lengths: &[i64], lower_bound: i64, 
     }
 }
 
+/// Returns a layout that is kept for types with this description. Returns null if there is none.
+pub(crate) fn known_layout(description: &[i64]) -> *mut c_void {
+    LAYOUTS.find(description).map_or(std::ptr::null_mut(), |layout| Box::into_raw(Box::new(layout)).cast())
+}
+
 /// # Safety
-/// `layout` is null or from [`create_layout`], is freed only once, and no operation uses it.
+/// `layout` is null or from [`create_layout`] or [`known_layout`], is freed only once, and no operation uses it.
 pub(crate) unsafe fn free_layout(layout: *mut c_void) {
     if !layout.is_null() {
         // SAFETY: the caller's promise.

@@ -15,6 +15,7 @@ mod fault;
 mod guard;
 mod host;
 mod intercept;
+mod layouts;
 mod mp;
 mod poison;
 mod staging;

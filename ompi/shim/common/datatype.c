@@ -1,16 +1,19 @@
 /* Describes buffers and derived datatypes to the engine.
  *
  * The layout of a datatype is derived once from Open MPI's description, and stored in the datatype's `pml_data`, which
- * is reserved for the PML. An attribute of the datatype has a delete callback that frees the layout with the
+ * is reserved for the PML. The latest layouts are kept by these descriptions, for types that programs make for each call. An attribute of the datatype has a delete callback that frees the layout with the
  * datatype. */
 #include "component.h"
 
 #include "ompi/attribute/attribute.h"
 #include "opal/datatype/opal_convertor.h"
+#include "opal/datatype/opal_datatype_internal.h"
 
 #include <stdlib.h>
 
 enum { IOVECS = 256 };
+/* The longest description by which a layout is kept, and the words of its parts. */
+enum { MOST_ELEMENTS = 128, HEAD = 3, ELEMENT = 5 };
 
 static int keyval = MPI_KEYVAL_INVALID;
 static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
@@ -82,13 +85,56 @@ static bool collect(const ompi_datatype_t *datatype, struct blocks *blocks)
     return fits;
 }
 
+/* Writes what the layout depends on: Open MPI's description of the type. Returns the number of words, or 0 if they are too
+ * many. */
+static size_t describe_type(const ompi_datatype_t *datatype, int64_t *words)
+{
+    const dt_type_desc_t *description = &datatype->super.desc;
+    if (NULL == description->desc || description->used > MOST_ELEMENTS) {
+        return 0;
+    }
+    *words++ = datatype->super.lb;
+    *words++ = datatype->super.ub;
+    *words++ = (int64_t) datatype->super.size;
+    for (size_t i = 0; i < description->used; i++) {
+        const union dt_elem_desc *element = &description->desc[i];
+        *words++ = element->elem.common.type;
+        switch (element->elem.common.type) {
+        case OPAL_DATATYPE_LOOP:
+            *words++ = (int64_t) element->loop.items;
+            *words++ = (int64_t) element->loop.loops;
+            *words++ = element->loop.extent;
+            *words++ = 0;
+            break;
+        case OPAL_DATATYPE_END_LOOP:
+            *words++ = (int64_t) element->end_loop.items;
+            *words++ = (int64_t) element->end_loop.size;
+            *words++ = element->end_loop.first_elem_disp;
+            *words++ = 0;
+            break;
+        default:
+            *words++ = (int64_t) element->elem.blocklen;
+            *words++ = (int64_t) element->elem.count;
+            *words++ = element->elem.extent;
+            *words++ = element->elem.disp;
+        }
+    }
+    return HEAD + ELEMENT * (size_t) description->used;
+}
+
 static void *derive(ompi_datatype_t *datatype)
 {
+    int64_t description[HEAD + ELEMENT * MOST_ELEMENTS];
+    const size_t words = describe_type(datatype, description);
     struct blocks blocks = {0};
-    void *layout = NULL;
+    void *layout = words ? cableway_layout_known(description, words) : NULL;
+    if (NULL != layout) {
+        return layout;
+    }
     if (collect(datatype, &blocks)) {
-        layout = cableway_layout_create(blocks.offsets, blocks.lengths, blocks.count, datatype->super.lb,
-                                        datatype->super.ub - datatype->super.lb);
+        const struct cableway_type_blocks all = {blocks.offsets, blocks.lengths, blocks.count, datatype->super.lb,
+                                            datatype->super.ub - datatype->super.lb};
+        layout = cableway_layout_create(&all, description, words);
     }
     free(blocks.offsets);
     free(blocks.lengths);
