@@ -102,6 +102,23 @@ int main(int argc, char **argv)
         MPI_Type_create_hvector(blocks, 2, -12, MPI_CHAR, &type);
         commit_exchange_free(type, 1, blocks * 12 + 2, (blocks - 1) * 12);
     }
+    /* Types that are made again, among others that differ in one number: the distance, the length, a bound. */
+    for (int again = 0; again < 3; again++) {
+        for (int stride = 5; stride < 8; stride++) {
+            for (int length = 2; length < 4; length++) {
+                MPI_Type_vector(64, length, stride, MPI_INT, &type);
+                commit_exchange_free(type, 2, 2 * 64 * 28, 0);
+                for (int extent = 1800; extent < 1812; extent += 4) {
+                    for (int low = -4; low <= 0; low += 4) {
+                        MPI_Type_vector(64, length, stride, MPI_INT, &other);
+                        MPI_Type_create_resized(other, low, extent, &type);
+                        MPI_Type_free(&other);
+                        commit_exchange_free(type, 2, 2 * 1812, 0);
+                    }
+                }
+            }
+        }
+    }
     {
         int lengths[] = {3, 1, 1};
         MPI_Aint offsets[] = {offsetof(struct record, name), offsetof(struct record, number), offsetof(struct record, value)};
