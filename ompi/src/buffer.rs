@@ -3,11 +3,14 @@
 use std::ffi::c_void;
 
 use cableway_common_cuda::Devices;
-use cableway_datatype::{Convertor, Datatype, Error, Layout, Predefined};
+use cableway_datatype::{Convertor, Datatype, Error, KeptLayouts, Layout, Predefined};
 use cableway_pml::Buffer;
+use parking_lot::Mutex;
 
 use crate::boundary::BufferDescription;
-use crate::layouts::LAYOUTS;
+
+/// Layouts of types that were made before, by Open MPI's descriptions of them.
+static KEPT: Mutex<KeptLayouts> = Mutex::new(KeptLayouts::new());
 
 /// Returns the engine's view of a buffer.
 ///
@@ -64,7 +67,7 @@ pub(crate) fn create_layout(blocks: &Blocks<'_>, description: &[i64]) -> *mut c_
     match layout {
         Ok(layout) => {
             if !description.is_empty() {
-                LAYOUTS.keep(description, &layout);
+                KEPT.lock().keep(description, &layout);
             }
             Box::into_raw(Box::new(layout)).cast()
         }
@@ -77,7 +80,8 @@ pub(crate) fn create_layout(blocks: &Blocks<'_>, description: &[i64]) -> *mut c_
 
 /// Returns a layout that is kept for types with this description. Returns null if there is none.
 pub(crate) fn known_layout(description: &[i64]) -> *mut c_void {
-    LAYOUTS.find(description).map_or(std::ptr::null_mut(), |layout| Box::into_raw(Box::new(layout)).cast())
+    let kept = KEPT.lock().find(description);
+    kept.map_or(std::ptr::null_mut(), |layout| Box::into_raw(Box::new(layout)).cast())
 }
 
 /// # Safety

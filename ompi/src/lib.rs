@@ -15,7 +15,6 @@ mod fault;
 mod guard;
 mod host;
 mod intercept;
-mod layouts;
 mod mp;
 mod poison;
 mod staging;
