@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cableway_btl::Flags;
 use cableway_pml::{AttachedBuffer, Error, Request, SendMode};
@@ -171,4 +172,41 @@ fn a_peer_that_ignores_its_credit_is_disconnected() {
     ranks.settle();
     assert_eq!(ranks.counter(1, "malformed"), 1);
     assert!(ranks.counter(1, "unexpected") <= WINDOW / 4000);
+}
+
+#[test]
+fn what_is_owed_after_an_operation_leaves_by_a_drain() {
+    let data = pattern(60_000, 1);
+    // The rank whose request completes first owes the other one a header: data is stored, or was fetched.
+    for (flag, debtor) in [(Flags::PUT, 0), (Flags::GET, 1)] {
+        let ranks = Ranks::new(2, &[Link::new("net", flag).with(|link| link.busy = 500)]);
+        let mut refused = 0;
+        for _ in 0..100 {
+            let mut received = vec![0; data.len()];
+            let receive = ranks.irecv(1, 0, 1, &mut received);
+            let send = ranks.isend(0, 1, 1, &data, &SendMode::Synchronous);
+            let is_complete = |rank| if rank == 0 { send.is_complete() } else { receive.is_complete() };
+            for turn in 0.. {
+                assert!(turn < 10_000, "nothing moves");
+                ranks.engines[debtor].progress();
+                if is_complete(debtor) {
+                    break;
+                }
+                ranks.engines[1 - debtor].progress();
+            }
+            let other_ends_alone = || {
+                for _ in 0..100 {
+                    ranks.engines[1 - debtor].progress();
+                }
+                is_complete(1 - debtor)
+            };
+            if !other_ends_alone() {
+                refused += 1;
+                assert!(ranks.engines[debtor].drain(Duration::from_secs(120)));
+                assert!(other_ends_alone(), "a drain sends all");
+            }
+            assert!(received == data);
+        }
+        assert!(refused > 0, "the link refused no such header");
+    }
 }

@@ -153,6 +153,10 @@ impl Engine {
     }
 
     /// Flushes earlier sends without ending the engine. Waits at most `limit`, and returns whether all left.
+    ///
+    /// A request may be complete while the peer still waits for a header that a busy link refused: that the data is
+    /// stored, or that it was fetched. Such headers leave only while this engine makes progress. So a host that will
+    /// make no call for long drains first.
     pub fn drain(&self, limit: Duration) -> bool {
         self.is_forked() || self.progress_until(limit, || self.is_quiet())
     }
