@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The arguments are `device` or `host`, the seconds of each figure, and the bytes of each rank's buffer; of an allgather and
-//! a reduce-scatter, those of all ranks' shares together. Prints a line for each operation: bytes, and the median time of
-//! single calls in microseconds, of the rank that took longest. Each call begins after a barrier.
+//! a reduce-scatter, those of all ranks' shares together. Operations that divide the buffers are left out where that is not
+//! possible evenly. Prints a line for each operation: bytes, and the median time of single calls in microseconds, of the rank
+//! that took longest. Each call begins after a barrier.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 use cableway::{Communicator, RecvBuffer, RecvElements, ReduceOperation, SendBuffer, SendElements, World};
 
 const OPERATIONS: [&str; 6] = ["allreduce", "reduce", "bcast", "allgather", "alltoall", "reduce-scatter"];
+/// So many of the operations do not divide the buffers among the ranks.
+const WHOLE: usize = 3;
 const WARM_UP: u32 = 16;
 const MOST_CALLS: usize = 10_000;
 const LEAST_CALLS: usize = 5;
@@ -66,7 +69,11 @@ struct Buffers<B> {
 impl<B: SendBuffer + RecvBuffer + SendElements<Item = f32> + RecvElements<Item = f32>> Buffers<B> {
     /// Times each operation, and has rank 0 print the times.
     fn times(mut self, bytes: usize, on: &Communicator, watch: &Watch) -> Result<(), Box<dyn Error>> {
-        for operation in OPERATIONS {
+        let floats = bytes / size_of::<f32>();
+        let ranks = on.size() as usize;
+        let operations =
+            if floats >= ranks && floats.is_multiple_of(ranks) { &OPERATIONS[..] } else { &OPERATIONS[..WHOLE] };
+        for &operation in operations {
             let (median, calls) = watch.median(|| self.call(operation, on))?;
             if on.rank() == 0 {
                 println!("{operation:<18} {bytes:>12} {median:>12.2}  ({calls} calls)");

@@ -158,6 +158,7 @@ mod tests {
         let impossible = Offer { blocks: before_the_memory, ..run };
         assert_eq!(Offer::parse(&impossible.to_bytes()), Offer { input: None, blocks: None, ..run });
     }
+
     #[test]
     fn no_bytes_of_a_peer_do_harm() {
         let mut state: u64 = 1;
