@@ -59,12 +59,7 @@ collectives() {
     heat
     rm -r "$work"
     failures=$(grep -c failed "$results/log/collectives-times.txt")
-    awk -v targets="$TARGETS" -v devices="$devices" '
-        function median(list, n, i, j, t, a) {
-            n = split(list, a, " ")
-            for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] + 0 < a[j - 1] + 0; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
-            return n ? a[int((n + 1) / 2)] : 0
-        }
+    awk -v targets="$TARGETS" -v devices="$devices" "$MEDIAN"'
         NF > 5 { key = $3 " " $4; if (!(key in seen)) { seen[key] = 1; keys[++count] = key }; all[$1, key] = all[$1, key] " " $5 }
         END {
             for (n = split(targets, rows, ","); n; n--) { split(rows[n], word, " "); target[word[1] " " word[2]] = word[3] }

@@ -48,12 +48,7 @@ mpich() {
         done
     done >"$times"
     failed=$((failed + $(grep -c failed "$times")))
-    awk '
-        function median(list, n, i, j, t, a) {
-            n = split(list, a, " ")
-            for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] + 0 < a[j - 1] + 0; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
-            return n ? a[int((n + 1) / 2)] : 0
-        }
+    awk "$MEDIAN"'
         # UCX warns on standard output.
         / calls\)$/ { key = $3 " " $4; if (!(key in seen)) { seen[key] = 1; keys[++count] = key }; all[$1, key] = all[$1, key] " " $5 }
         END {

@@ -109,12 +109,7 @@ rma_round() {
 
 # Prints the table of medians. The word FAILED marks a missed target.
 rma_table() {
-    awk -v targets="$RMA_TARGETS" -v devices="$devices" -v cores="$cores" '
-        function median(list, n, i, j, t, a) {
-            n = split(list, a, " ")
-            for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] + 0 < a[j - 1] + 0; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
-            return n ? a[int((n + 1) / 2)] : 0
-        }
+    awk -v targets="$RMA_TARGETS" -v devices="$devices" -v cores="$cores" "$MEDIAN"'
         function shown(value) { return value ? sprintf((value < 1000 ? "%.3f" : "%.0f"), value) : "-" }
         /^FAILED/ { print; next }
         { key = $2 " " $3 " " $4 " " $5 " " $6; if (!(key in seen)) { seen[key] = 1; keys[++count] = key }; all[$1, key] = all[$1, key] " " $7 }

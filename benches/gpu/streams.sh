@@ -151,12 +151,7 @@ stream_round() {
 
 # Prints the table of medians. The word FAILED marks a missed target.
 stream_table() {
-    awk -v targets="$STREAM_TARGETS" -v devices="$devices" -v kernel="$STREAM_KERNEL" '
-        function median(list, n, i, j, t, a) {
-            n = split(list, a, " ")
-            for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] + 0 < a[j - 1] + 0; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
-            return n ? a[int((n + 1) / 2)] : 0
-        }
+    awk -v targets="$STREAM_TARGETS" -v devices="$devices" -v kernel="$STREAM_KERNEL" "$MEDIAN"'
         # A value, and its target if there is one.
         function shown(figure, key, value, limit, way) {
             value = median(all[figure, key])
