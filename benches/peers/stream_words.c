@@ -10,7 +10,6 @@
  * The words lie in host memory, or in the memory of the device whose stream waits for them.
  * Prints one line for each: way, place of the words, bytes, microseconds one way.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +39,14 @@ static int (*allocate_host)(void **, size_t, unsigned), (*stream_create)(handle 
 static int (*copy)(device_ptr, device_ptr, size_t, handle);
 static int (*operate)(handle, unsigned, struct operation *, unsigned);
 
+static void give_up(const char *why)
+{
+    fprintf(stderr, "%s\n", why);
+    exit(1);
+}
+
+#include "device.h"
+
 static void check(int status, const char *what)
 {
     if (status != 0) {
@@ -50,10 +57,6 @@ static void check(int status, const char *what)
 
 static void load(void)
 {
-    char path[4096];
-    const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
-    snprintf(path, sizeof path, "%s%slibcuda.so.1", folder ? folder : "", folder && *folder ? "/" : "");
-    void *driver = dlopen(path, RTLD_NOW);
     const struct {
         const char *name;
         void *to;
@@ -62,11 +65,7 @@ static void load(void)
         {"cuMemsetD32_v2", &set_words}, {"cuMemHostAlloc", &allocate_host}, {"cuStreamCreate", &stream_create},
         {"cuStreamSynchronize", &synchronize}, {"cuMemcpyAsync", &copy}, {"cuStreamBatchMemOp_v2", &operate}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        void *found = driver ? dlsym(driver, wanted[i].name) : NULL;
-        if (!found) {
-            fprintf(stderr, "no driver with %s: %s\n", wanted[i].name, dlerror());
-            exit(1);
-        }
+        void *found = driver(wanted[i].name);
         memcpy(wanted[i].to, &found, sizeof found);
     }
     check(init(0), "cuInit");
