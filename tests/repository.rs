@@ -151,7 +151,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "coll/src/lib.rs",
         &[
-            &["error.rs", "function.rs", "call.rs"],
+            &["error.rs", "function.rs", "call.rs", "random.rs"],
             &["plan"],
             &["costs"],
             &["choice"],

@@ -33,6 +33,8 @@ pub mod fuzzing;
 mod members;
 mod placing;
 mod plan;
+#[cfg(test)]
+mod random;
 mod reduce;
 mod run;
 mod staged;

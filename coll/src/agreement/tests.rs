@@ -1,18 +1,7 @@
 use super::*;
+use crate::random::Random;
 
 const LIMIT: u64 = 1000;
-
-/// A generator of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
-}
 
 /// Members whose messages arrive late, in order between each two.
 struct Members {

@@ -11,19 +11,8 @@ mod reductions;
 use std::collections::HashMap;
 
 use super::{Block, Kind, Place, Plan, StepId, Work};
+use crate::random::Random;
 use crate::reduce::on_host;
-
-/// A generator of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
-}
 
 /// The bytes before and behind the scratch memory that nothing may change.
 const MARGIN: usize = 256;

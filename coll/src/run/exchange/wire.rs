@@ -123,6 +123,7 @@ mod tests {
     use cableway_common_cuda::Strided;
 
     use super::*;
+    use crate::random::Random;
 
     /// A handle of one byte.
     const HANDLE: [u8; 9] = [7, 0, 0, 0, 1, 1, 0, 0, 9];
@@ -161,20 +162,13 @@ mod tests {
 
     #[test]
     fn no_bytes_of_a_peer_do_harm() {
-        let mut state: u64 = 1;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 33
-        };
+        let mut random = Random(1);
         for round in 0..20_000 {
             let mut bytes = [0; OFFER_LEN];
-            let small = |number: u64| (number % 16).to_le_bytes();
             for word in bytes.chunks_exact_mut(8) {
-                word.copy_from_slice(&if round % 2 == 0 {
-                    small(next())
-                } else {
-                    (next() << 33 ^ next()).to_le_bytes()
-                });
+                // Small numbers often describe blocks that are possible.
+                let number = if round % 2 == 0 { random.next() % 16 } else { random.next() };
+                word.copy_from_slice(&number.to_le_bytes());
             }
             recode(&bytes);
             recode(&bytes[..round % OFFER_LEN]);
