@@ -7,7 +7,7 @@ use crate::call::{Call, Edge, Memory, Operands as CallOperands};
 use crate::choice::{self, Algorithm, Choice, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::function::{FunctionOperands, Reduced};
-use crate::placing::{Placing, ReductionPlaces, Working};
+use crate::placing::{Placing, Span, Working};
 use crate::plan::shares::Shares;
 use crate::plan::{Block, Combine, Me, Place, Plan, StepId, alltoall, gather, neighbors, reduction, scan, tree};
 use crate::staged::{Output, Staged};
@@ -219,9 +219,10 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let algorithm = self.choose(Operation::Reduce, bytes);
-        let output = match self.me.rank == root {
-            true => Output::Here(call.count),
-            false => Output::Scratch(choice::scratch_of_reduce(algorithm, call.count, root, self.me)),
+        let output = if self.me.rank == root {
+            Output::Here(call.count)
+        } else {
+            Output::Scratch(choice::scratch_of_reduce(algorithm, call.count, root, self.me))
         };
         let mut staged = self.stage(call, algorithm, output);
         let (me, count) = (self.me, call.count);
@@ -329,26 +330,26 @@ impl<'a> Builder<'a> {
         self.plan.combine = Some(Combine { operation: call.operation, element: call.element });
         let size = call.element.size() as u64;
         let (bytes, room) = (call.count * size, output.room() * size);
-        let input = call.input.map_or(call.output as usize, |input| input as usize);
-        let user_output = (!matches!(output, Output::Scratch(_))).then_some(call.output as usize);
+        let input = Span { address: call.input.map_or(call.output as usize, |input| input as usize), bytes };
+        let has_output = !matches!(output, Output::Scratch(_));
+        let user_output = has_output.then_some(Span { address: call.output as usize, bytes: room });
         let least = if algorithm == Algorithm::PeerAccess { 0 } else { self.placing.device_limit };
-        let places = ReductionPlaces { input: (input, bytes), output: user_output.map(|address| (address, room)) };
-        self.working = self.placing.reduction(call, &places, least);
-        let usable = |address, bytes| self.placing.is_usable(&self.working, address, bytes, call.element);
+        self.working = self.placing.reduction(call, input, user_output, least);
+        let usable = |span| self.placing.is_usable(&self.working, span, call.element);
         let plan = &mut self.plan;
         let apart = matches!(output, Output::Apart(_));
-        let output_here = user_output.filter(|&address| usable(address, room) && !(apart && address == input));
-        let input_here = if usable(input, bytes) { Some(Place::User(input)) } else { None };
-        let output_place = output_here.map_or_else(|| plan.scratch(room), Place::User);
+        let output_here = user_output.filter(|&span| usable(span) && !(apart && span.address == input.address));
+        let input_here = if usable(input) { Some(Place::User(input.address)) } else { None };
+        let output_place = output_here.map_or_else(|| plan.scratch(room), |span| Place::User(span.address));
         let input_place = input_here.unwrap_or_else(|| plan.scratch(bytes));
         let operands = reduction::operands(plan, call.element, input_place, output_place);
         let ready = if input_here.is_none() {
-            let from = operands.block(Place::User(input), call.count);
+            let from = operands.block(Place::User(input.address), call.count);
             vec![plan.copy(from, operands.block(input_place, call.count), &[])]
         } else {
             Steps::new()
         };
-        let result = user_output.filter(|_| output_here.is_none()).map(Place::User);
+        let result = user_output.filter(|_| output_here.is_none()).map(|span| Place::User(span.address));
         Staged { operands, ready, result }
     }
 

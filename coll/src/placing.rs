@@ -28,11 +28,11 @@ impl Working {
     }
 }
 
-/// Where a call has the operands of a reduction: addresses, and lengths in bytes.
-pub(crate) struct ReductionPlaces {
-    pub(crate) input: (usize, u64),
-    /// `None` if this rank gets no output.
-    pub(crate) output: Option<(usize, u64)>,
+/// Where an operand of a reduction lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) address: usize,
+    pub(crate) bytes: u64,
 }
 
 /// What the decision depends on.
@@ -89,21 +89,21 @@ impl Placing<'_> {
         location.map_or(Working::Host, Working::Device)
     }
 
-    /// Decides where a reduction works. The host reduces less than `least` bytes.
-    pub(crate) fn reduction(&self, call: &Operands, places: &ReductionPlaces, least: u64) -> Working {
-        if !self.on_devices || !self.devices.expected() || places.input.1 < least {
+    /// Decides where a reduction works. The output is `None` if this rank gets none. The host reduces less than `least`
+    /// bytes.
+    pub(crate) fn reduction(&self, call: &Operands, input: Span, output: Option<Span>, least: u64) -> Working {
+        if !self.on_devices || !self.devices.expected() || input.bytes < least {
             return Working::Host;
         }
-        let on_device =
-            |(address, bytes): (usize, u64)| Some(self.locate(address, bytes as usize).0).filter(Location::on_device);
-        match places.output.and_then(on_device).or_else(|| on_device(places.input)) {
+        let on_device = |span: Span| Some(self.locate(span.address, span.bytes as usize).0).filter(Location::on_device);
+        match output.and_then(on_device).or_else(|| on_device(input)) {
             Some(at) if self.devices.can_reduce(&at, call.operation, call.element) => Working::Device(at),
             _ => Working::Host,
         }
     }
 
     /// Checks whether a reduction that works there can read and write an operand where it is.
-    pub(crate) fn is_usable(&self, working: &Working, address: usize, bytes: u64, element: Element) -> bool {
+    pub(crate) fn is_usable(&self, working: &Working, Span { address, bytes }: Span, element: Element) -> bool {
         let (location, whole) = self.locate(address, bytes as usize);
         match working {
             Working::Host => !location.on_device(),

@@ -107,11 +107,12 @@ impl Members {
     /// # Errors
     /// As [`Group::start`].
     pub unsafe fn start(&self, call: &Call<'_>) -> Result<Operation, Error> {
-        let passed = call.passed();
         let devices = self.engine().devices();
-        let on_device = |address: *const u8| !address.is_null() && devices.classify(address, 1).on_device();
-        if devices.expected() && self.wants_to_know() && (on_device(passed.receive) || on_device(passed.send)) {
-            self.note_device_memory(passed);
+        if devices.expected() && self.wants_to_know() {
+            let passed = call.passed();
+            if [passed.receive, passed.send].into_iter().any(|address| devices.on_device(address, 1)) {
+                self.note_device_memory(passed);
+            }
         }
         let counted = !matches!(call, Call::ReduceLocal(_));
         let bytes = call.equal_bytes();

@@ -1,6 +1,6 @@
 //! Where a block of the plan lies in device memory, and how a device copies it.
 
-use cableway_common_cuda::{BlockCopy, CopyShape, Strided};
+use cableway_common_cuda::{BlockCopy, CopyShape, Devices, Strided};
 use cableway_pml::DeviceRange;
 
 use crate::plan::{Block, Kind, Plan};
@@ -54,6 +54,12 @@ impl DeviceBlocks {
     pub(super) fn bytes(&self) -> u64 {
         let all = Some(self.range.len as u64);
         self.blocks.map_or(all, |blocks| blocks.size()).unwrap_or(0)
+    }
+
+    /// Checks whether kernels of the memory's device copy blocks there now.
+    pub(super) fn reached_by_kernels(&self, devices: &Devices) -> bool {
+        let DeviceRange { address, location, .. } = &self.range;
+        devices.kernels(location) && devices.kernel_reaches(location, *address)
     }
 
     /// Describes a copy to here. The source has as many bytes of data.

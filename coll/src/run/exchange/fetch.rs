@@ -28,9 +28,7 @@ impl Fetch {
             None => return None,
         };
         let how = to.copy_from(&Source { address: from.address().cast_const(), blocks });
-        let DeviceRange { address, location, .. } = to.range;
-        let kernels = || devices.kernels(&location) && devices.kernel_reaches(&location, address);
-        let possible = matches!(how, CopyShape::Run) || kernels();
+        let possible = matches!(how, CopyShape::Run) || to.reached_by_kernels(devices);
         possible.then_some(Fetch { from, to: to.range, how })
     }
 

@@ -1,7 +1,6 @@
 //! This rank's own block in an exchange of blocks. Its copy waits for no other rank, so it begins before their offers come.
 
 use cableway_common_cuda::{Completion, CopyShape, Direction};
-use cableway_pml::DeviceRange;
 use smallvec::SmallVec;
 
 use super::blocks::Source;
@@ -79,12 +78,10 @@ fn copy(scene: &Scene<'_>, from: &Block, to: &Block) -> Result<Option<Completion
     }
     let devices = &scene.shared.pools.devices;
     let how = to.copy_from(&Source { address: from.range.address, blocks: from.blocks });
-    let reached =
-        |side: &DeviceRange| devices.kernels(&side.location) && devices.kernel_reaches(&side.location, side.address);
-    let (to, from) = (to.range, from.range);
-    if !matches!(how, CopyShape::Run) && ![&to, &from].into_iter().all(reached) {
+    if !matches!(how, CopyShape::Run) && ![&to, &from].into_iter().all(|side| side.reached_by_kernels(devices)) {
         return Ok(None);
     }
+    let (to, from) = (to.range, from.range);
     let order = devices.order(&from.location).max(devices.order(&to.location));
     let mut batch = devices.batch(&to.location, Direction::WithinDevice, order)?;
     // SAFETY: this rank's blocks stay until the exchange is over, and blocks of an operation do not overlap.
