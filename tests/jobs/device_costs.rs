@@ -223,11 +223,11 @@ fn explain_and_info_print_known_costs() {
 fn times_of_host_messages_are_kept() {
     let folder = Folder::new("host");
     let cached = ["--set", "costs=cached", "--set", &folder.set()];
-    let explain = || {
+    let explain = |sizes: &str| {
         let mut command = cableway();
-        finish(command.args(["explain", "--size", "8K..8M"]).args(cached)).assert_success().stdout
+        finish(command.args(["explain", "--size", sizes]).args(cached)).assert_success().stdout
     };
-    assert!(!explain().contains("measured: "), "nothing is known yet");
+    assert!(!explain("8K..8M").contains("measured: "), "nothing is known yet");
     assert!(!folder.0.exists(), "nothing was measured");
     // Messages of each size from one job, and what the next one says.
     let info = || {
@@ -244,6 +244,11 @@ fn times_of_host_messages_are_kept() {
     let before = written().modified().expect("a time");
     assert_eq!(described(&info()), first, "nothing is measured again");
     assert_eq!(written().modified().expect("a time"), before);
-    let text = explain();
-    assert!(text.contains("measured: past the caches") && text.contains("4194304..8388607"), "{text}");
+    let text = explain("8K..8M");
+    assert!(text.contains("measured: past the caches") && text.contains("..8388607"), "{text}");
+    // Rows of sizes with equal figures are one, so each size is asked for alone.
+    for size in (15..=22).map(|exponent| 1_u32 << exponent) {
+        let text = explain(&size.to_string());
+        assert!(text.contains("measured: "), "{size} bytes: {text}");
+    }
 }
