@@ -189,7 +189,10 @@ fn no_kernels_are_loaded_while_a_stream_waits() {
         assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32), "loading is held off");
         stream.load_reductions();
         words.store(0, 1);
-        app.cuStreamSynchronize(stream.handle() as Handle).unwrap();
+        // The default stream has the event that stands for the calls on the new buffer.
+        for stream in [stream.handle() as Handle, LEGACY_STREAM] {
+            app.cuStreamSynchronize(stream).unwrap();
+        }
         assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32), "loading is held off");
         let allowed = devices.allow_mappings();
         stream.load_reductions();
