@@ -1,7 +1,7 @@
 //! The process of one rank.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,6 +12,7 @@ use rustix::thread::CpuSet;
 
 use super::Launcher;
 use super::output::{Source, Stream};
+use super::watcher::{self, Watcher};
 use crate::modex::{LOCAL_RANK_VARIABLE, RANK_VARIABLE, SIZE_VARIABLE, SOCKET_VARIABLE, announce};
 
 /// A rank that has been started.
@@ -28,7 +29,8 @@ pub(super) struct Started {
     pub(super) output: Vec<Source>,
 }
 
-pub(super) fn start(launcher: &Launcher, rank: u32, place: Option<CpuSet>) -> io::Result<Started> {
+/// Starts a rank. The watcher knows its process group before its program runs.
+pub(super) fn start(launcher: &Launcher, watcher: &Watcher, rank: u32, place: Option<CpuSet>) -> io::Result<Started> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(&launcher.program);
     command
@@ -50,9 +52,9 @@ pub(super) fn start(launcher: &Launcher, rank: u32, place: Option<CpuSet>) -> io
         output.push(Source { rank, stream: Stream::Err, pipe });
     }
     let launcher_pid = rustix::process::getpid();
-    let socket = theirs.as_raw_fd();
-    // SAFETY: the closure makes system calls only, as a child of a threaded process must; `theirs` lives until the
-    // child has been started, so its number names the socket.
+    let (socket, watching) = (theirs.as_raw_fd(), watcher.socket().as_raw_fd());
+    // SAFETY: the closure makes system calls only, as a child of a threaded process must; `theirs` and the watcher live
+    // until the child has been started, so the numbers name their sockets.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -62,7 +64,8 @@ pub(super) fn start(launcher: &Launcher, rank: u32, place: Option<CpuSet>) -> io
             if let Some(place) = &place {
                 rustix::thread::sched_setaffinity(None, place)?;
             }
-            fcntl_setfd(std::os::fd::BorrowedFd::borrow_raw(socket), FdFlags::empty())?;
+            fcntl_setfd(BorrowedFd::borrow_raw(socket), FdFlags::empty())?;
+            watcher::begin(BorrowedFd::borrow_raw(watching));
             Ok(())
         });
     }

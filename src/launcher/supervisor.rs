@@ -60,14 +60,13 @@ struct Failure {
 }
 
 impl<'a> Supervisor<'a> {
-    fn start(launcher: &'a Launcher, mut watcher: Watcher) -> Result<(Self, Option<Tagger>), LaunchError> {
+    fn start(launcher: &'a Launcher, watcher: Watcher) -> Result<(Self, Option<Tagger>), LaunchError> {
         let places = launcher.bind.places(launcher.ranks).map_err(LaunchError::system("reading the processors"))?;
         let (mut ranks, mut sockets, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for (rank, place) in (0..).zip(places) {
             let program = || launcher.program.to_string_lossy().into_owned();
-            let Started { process, socket, output } = rank::start(launcher, rank, place)
+            let Started { process, socket, output } = rank::start(launcher, &watcher, rank, place)
                 .map_err(|source| LaunchError::Start { rank, program: program(), source })?;
-            watcher.begin(process.pid());
             ranks.push(process);
             sockets.push(socket);
             outputs.extend(output);
