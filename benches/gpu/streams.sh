@@ -198,6 +198,14 @@ stream_programs() {
                 2>>"$results/log/streams-errors.txt" || echo "FAILED: halo $way"
         done
     fi
+    if [ -e "$CARRY/mpi/mp_kernel.ptx" ]; then
+        timeout -k 5 60 "${stream_mpirun[@]}" "$CARRY/mpi/mp_kernel" multiple "$CARRY/mpi/mp_kernel.ptx" 200 \
+            2>>"$results/log/streams-errors.txt" || echo "FAILED: messages that kernels start"
+    fi
+    if [ -e "$CARRY/mpi/mp_gds" ]; then
+        timeout -k 5 60 "${stream_mpirun[@]}" "$CARRY/mpi/mp_gds" multiple \
+            2>>"$results/log/streams-errors.txt" || echo "FAILED: LibGDSync's calls"
+    fi
 }
 
 streams() {

@@ -45,4 +45,46 @@ impl WordOperation {
     pub const fn wait(address: u64, value: u64, condition: WaitCondition) -> Self {
         WordOperation { address, value, wide: true, access: WordAccess::Wait(condition) }
     }
+
+    /// Describes writes of bytes as words that are as wide as their addresses permit. Both the address and the length are
+    /// multiples of 4.
+    pub fn writes(mut address: u64, mut bytes: &[u8]) -> Vec<Self> {
+        debug_assert!(
+            address.is_multiple_of(4) && bytes.len().is_multiple_of(4),
+            "{address:#x}, {} bytes",
+            bytes.len()
+        );
+        let mut writes = Vec::with_capacity(bytes.len() / 8 + 2);
+        while let Some((low, behind)) = bytes.split_first_chunk::<4>() {
+            let (wide, value, rest) = match (address.is_multiple_of(8), bytes.split_first_chunk::<8>()) {
+                (true, Some((both, rest))) => (true, u64::from_le_bytes(*both), rest),
+                _ => (false, u64::from(u32::from_le_bytes(*low)), behind),
+            };
+            writes.push(WordOperation { address, value, wide, access: WordAccess::Write });
+            address += (bytes.len() - rest.len()) as u64;
+            bytes = rest;
+        }
+        writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_as_wide_as_their_addresses_permit() {
+        let bytes: Vec<u8> = (0..20).collect();
+        let described = |address| {
+            let writes = WordOperation::writes(address, &bytes);
+            assert!(writes.iter().all(|write| write.access == WordAccess::Write));
+            writes.iter().map(|write| (write.address, write.value, write.wide)).collect::<Vec<_>>()
+        };
+        let low = 0x0706_0504_0302_0100;
+        let next = |word: u64| word + 0x0808_0808_0808_0808;
+        assert_eq!(described(8), [(8, low, true), (16, next(low), true), (24, 0x1312_1110, false)]);
+        let shifted = low + 0x0404_0404_0404_0404;
+        assert_eq!(described(4), [(4, 0x0302_0100, false), (8, shifted, true), (16, next(shifted), true)]);
+        assert!(WordOperation::writes(8, &[]).is_empty());
+    }
 }

@@ -57,7 +57,9 @@ fn memory_that_the_program_registers_is_pinned() {
     let mut bytes = vec![0_u8; 1 << 20];
     app.cuMemHostRegister(bytes.as_mut_ptr().cast(), bytes.len(), 0).unwrap();
     assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()).class, MemoryClass::Pinned);
+    assert!(devices.reaches(bytes.as_ptr(), bytes.len()));
     app.cuMemHostUnregister(bytes.as_mut_ptr().cast()).unwrap();
+    assert!(!devices.reaches(bytes.as_ptr(), 1));
     assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()).class, MemoryClass::Host);
 }
 

@@ -15,7 +15,8 @@ enum cableway_mp_kind {
     CABLEWAY_MP_GET,
     CABLEWAY_MP_WAIT,
     CABLEWAY_MP_WRITE_WORD,
-    CABLEWAY_MP_WAIT_WORD
+    CABLEWAY_MP_WAIT_WORD,
+    CABLEWAY_MP_WRITE_BYTES
 };
 
 enum cableway_mp_condition { CABLEWAY_MP_GEQ, CABLEWAY_MP_EQ, CABLEWAY_MP_AND, CABLEWAY_MP_NOR };
@@ -35,6 +36,16 @@ struct cableway_mp_operation {
     bool copied;    /* the host bytes of a put are copied in this call */
     size_t earlier; /* a wait for the operation of this call with this number, counted from 1; 0 for `message` */
     void *message;  /* set by the first four kinds; what the fifth waits for */
+    const void *source; /* host bytes that are written to `address`; copied in this call */
+    const void *words;  /* a send or put of the host starts once a kernel has stored to `start`; NULL for now */
+};
+
+/* Words of 64 bits that a running kernel and the host exchange, by their addresses on the device. All are 0 at first. */
+struct cableway_mp_words {
+    void *handle;
+    uint64_t start; /* the kernel stores 1: the message may start */
+    uint64_t over;  /* becomes 1 when the message is over, or 2 if it failed */
+    uint64_t seen;  /* the kernel stores 1: it does not use the words any more */
 };
 
 /* What a communicator became. */
@@ -47,7 +58,7 @@ struct cableway_mp_job {
 /* Functions that return an int return 0, or not 0 after an error. Those with `why` write then what failed, as text of less
  * than `room` bytes. All may be called from any thread. */
 struct cableway_mp {
-    uint32_t version; /* 1 */
+    uint32_t version; /* 2 */
     /* Returns whether Open MPI has selected the component, and MPI can be called. */
     bool (*active)(void);
     /* Duplicates a communicator, whose processes all make this call. */
@@ -72,6 +83,16 @@ struct cableway_mp {
     bool (*is_over)(const void *message);
     int (*wait)(const void *message, char *why, size_t room);
     void (*message_free)(void *message);
+    /* Makes words for one message and the kernels of the current context. */
+    int (*words_open)(struct cableway_mp_words *out, char *why, size_t room);
+    /* They are used again once the kernel has stored to `seen`. */
+    void (*words_close)(void *words);
+    /* Has `over` set once a message is over. */
+    void (*words_follow)(const void *words, const void *message);
+    /* Returns whether the kernel has stored to `seen`. */
+    bool (*words_seen)(const void *words);
+    /* Returns whether streams and kernels of the current context reach memory: a device's, or registered memory of the host. */
+    bool (*reaches)(const void *address, uint64_t len);
 };
 
 #endif

@@ -47,7 +47,8 @@ pub use rma::{
 };
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use stream::{
-    Prepared, PreparedPath, PutPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams, is_stream_thread,
+    KernelWords, Prepared, PreparedPath, PutPath, Stream, StreamBatch, StreamJob, StreamMessage, Streams,
+    is_stream_thread,
 };
 pub use tag::{
     AttachedBuffer, Communicator, DeviceRange, Engine, ExposedMemory, Exposure, FastPath, Hook, Message, PeerBlocks,

@@ -23,5 +23,8 @@ fn without_a_driver_a_stream_is_an_error() {
     // SAFETY: nobody can use the stream.
     let error = unsafe { streams.stream(Vendor::Nvidia, 0x1000) }.err().unwrap();
     assert!(matches!(&error, Error::Stream(source) if source.to_string().contains("no device driver")), "{error}");
+    // SAFETY: the default stream exists.
+    let error = unsafe { streams.kernel_words(Vendor::Nvidia, 0) }.err().unwrap();
+    assert!(matches!(&error, Error::Stream(source) if source.to_string().contains("no device driver")), "{error}");
     assert_eq!((streams.rounds(), streams.is_asleep()), (0, false));
 }

@@ -142,6 +142,12 @@ fn uninstall_removes_exactly_a_users_installation() {
         for (library, built, header, call) in [
             ("cableway_mpix", "streams", "cableway_mpix.h", "MPIX_Send_enqueue"),
             ("cableway_mp", "LibMP's", "mp.h", "mp_send_on_stream"),
+            ("cableway_mp", "LibMP's", "mp/kernel.h", "mp_kernel_send_descriptor"),
+            ("cableway_mp", "LibMP's", "mp/device.cuh", "get_descriptors"),
+            ("cableway_mp", "LibMP's", "gdsync.h", "<gdsync/core.h>"),
+            ("cableway_mp", "LibMP's", "gdsync/core.h", "gds_stream_post_descriptors"),
+            ("cableway_mp", "LibMP's", "gdsync/tools.h", "gds_alloc_mapped_memory"),
+            ("cableway_mp", "LibMP's", "gdsync/device.cuh", "wait_geq"),
         ] {
             for name in [format!("lib{library}.so.0"), format!("lib{library}.so")] {
                 assert_eq!(text(&store.join(name)), built);

@@ -172,6 +172,16 @@ impl Devices {
         if ask_second && found.class == MemoryClass::Host { ask(second) } else { found }
     }
 
+    /// Checks whether a driver knows the first and the last byte of memory, so that a device reaches it: its own memory, and
+    /// host memory that is registered or allocated by the driver, wherever it lies.
+    pub fn reaches(&self, address: *const u8, len: usize) -> bool {
+        let known = |address| {
+            let mut asked = self.platforms().filter(|platform| platform.may_be_there());
+            asked.any(|platform| platform.classify(address).class != MemoryClass::Host)
+        };
+        len == 0 || (known(address) && (len == 1 || known(address.wrapping_add(len - 1))))
+    }
+
     /// Checks whether all of `len` bytes at `address`, classified as `at`, lie in one allocation. A datatype's true
     /// extent from `MPI_BOTTOM` may span several, and a copy must not cross their borders. Host memory counts as one
     /// allocation, unless the last byte is on a device.

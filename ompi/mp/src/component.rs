@@ -18,6 +18,7 @@ pub(crate) mod kind {
     pub(crate) const WAIT: c_int = 4;
     pub(crate) const WRITE_WORD: c_int = 5;
     pub(crate) const WAIT_WORD: c_int = 6;
+    pub(crate) const WRITE_BYTES: c_int = 7;
 }
 
 /// `struct cableway_mp_operation`
@@ -37,8 +38,10 @@ pub(crate) struct Operation {
     pub(crate) copied: bool,
     pub(crate) earlier: usize,
     pub(crate) message: *mut c_void,
+    pub(crate) source: *const c_void,
+    pub(crate) words: *const c_void,
 }
-const _: () = assert!(size_of::<Operation>() == 88);
+const _: () = assert!(size_of::<Operation>() == 104);
 
 impl Operation {
     /// An operation of a kind, with nothing else.
@@ -57,6 +60,8 @@ impl Operation {
             copied: false,
             earlier: 0,
             message: null_mut(),
+            source: null(),
+            words: null(),
         }
     }
 }
@@ -69,6 +74,16 @@ pub(crate) struct RawJob {
     pub(crate) handle: *mut c_void,
     pub(crate) rank: c_int,
     pub(crate) size: c_int,
+}
+
+/// `struct cableway_mp_words`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Words {
+    pub(crate) handle: *mut c_void,
+    pub(crate) start: u64,
+    pub(crate) over: u64,
+    pub(crate) seen: u64,
 }
 
 /// `struct cableway_mp`
@@ -91,10 +106,15 @@ pub(crate) struct Component {
     pub(crate) is_over: unsafe extern "C" fn(*const c_void) -> bool,
     pub(crate) wait: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> c_int,
     pub(crate) message_free: unsafe extern "C" fn(*mut c_void),
+    pub(crate) words_open: unsafe extern "C" fn(*mut Words, *mut c_char, usize) -> c_int,
+    pub(crate) words_close: unsafe extern "C" fn(*mut c_void),
+    pub(crate) words_follow: unsafe extern "C" fn(*const c_void, *const c_void),
+    pub(crate) words_seen: unsafe extern "C" fn(*const c_void) -> bool,
+    pub(crate) reaches: unsafe extern "C" fn(*const c_void, u64) -> bool,
 }
 
 /// The version of this layout.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The function of the component that returns it.
 const LOOKUP: &CStr = c"cableway_mp";
 

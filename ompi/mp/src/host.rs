@@ -173,10 +173,18 @@ unsafe extern "C" fn mp_wait_all(count: u32, requests: *mut *mut Request) -> c_i
 /// As above.
 unsafe fn wait(request: *mut *mut Request) -> Result<(), String> {
     // SAFETY: the caller's promise.
-    let message = unsafe { live(request) }?.started()?;
+    let live = unsafe { live(request) }?;
+    let (message, words) = (live.started()?, live.kernel_waits());
     let component = lock().job()?.component;
     // SAFETY: the request owns the message. No lock is held, so that other threads go on.
     let ended = checked(|why, room| unsafe { (component.wait)(message, why, room) });
+    // A kernel that learns of an error may end at once.
+    if let (Ok(()), Some(words)) = (&ended, words) {
+        // SAFETY: the request owns the words.
+        while !unsafe { (component.words_seen)(words) } {
+            std::thread::yield_now();
+        }
+    }
     // SAFETY: the caller's promise.
     unsafe { release(lock().job()?, given(request, "req")?) };
     ended

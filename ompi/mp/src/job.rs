@@ -103,6 +103,19 @@ impl Job {
         posted
     }
 
+    /// Returns whether devices reach memory of the program.
+    pub(crate) fn reaches(&mut self, address: *const c_void, len: u64) -> bool {
+        if self.registered
+            && let Ok(opened) = self.open_stream(0)
+        {
+            self.registered = false;
+            // SAFETY: opened above.
+            unsafe { (self.component.stream_close)(opened) };
+        }
+        // SAFETY: it takes any address.
+        unsafe { (self.component.reaches)(address, len) }
+    }
+
     fn open_stream(&self, handle: usize) -> Result<*mut c_void, String> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: the program keeps the stream until mp_finalize.

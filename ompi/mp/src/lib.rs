@@ -5,12 +5,15 @@
 //! serves every version of Open MPI that the component supports. `ompi/shim/mp.h` is the boundary.
 //!
 //! - `component`: the boundary. `job`: what `mp_init` begins. `call`: errors.
-//! - `request`: what requests are. `host`, `stream`, `window`, `word`, `queue`: the functions by subject.
+//! - `request`: what requests are. `host`, `stream`, `window`, `word`, `queue`, `kernel`: the functions by subject.
+//! - `gds`: LibGDSync's calls (`include/gdsync.h`).
 
 mod call;
 mod component;
+mod gds;
 mod host;
 mod job;
+mod kernel;
 mod queue;
 mod request;
 mod stream;

@@ -13,12 +13,61 @@ use crate::word::{wait_operation, word_operation};
 #[derive(Default)]
 pub(crate) struct Queue(Vec<Entry>);
 
+/// What a stream gets.
 #[derive(Clone, Copy)]
-enum Entry {
+pub(crate) enum Entry {
     /// The program's request, which the post may set to null.
     Send(*mut *mut Request),
     Wait(*mut Request),
     Word(Operation),
+}
+
+/// Returns an entry for a prepared send.
+///
+/// # Safety
+/// The pointer is null, or points to null or to a live request, and the requests of the entries are live.
+pub(crate) unsafe fn send_entry(entries: &[Entry], request: *mut *mut Request) -> Result<Entry, String> {
+    // SAFETY: the caller's promise.
+    unsafe { live(request) }?.to_start()?;
+    // SAFETY: the request is live.
+    if entries.iter().any(|entry| matches!(entry, Entry::Send(other) if unsafe { **other == *request })) {
+        return Err("the request is in the queue already".to_owned());
+    }
+    Ok(Entry::Send(request))
+}
+
+/// Returns an entry for a wait for a request, which has started or is among the entries.
+///
+/// # Safety
+/// As [`send_entry`].
+pub(crate) unsafe fn wait_entry(entries: &[Entry], request: *mut *mut Request) -> Result<Entry, String> {
+    // SAFETY: the caller's promise.
+    let awaited = unsafe { live(request) }?;
+    // SAFETY: the requests are live.
+    let earlier = entries.iter().any(|entry| matches!(entry, Entry::Send(other) if unsafe { **other == *request }));
+    if !earlier {
+        awaited.started()?;
+    }
+    Ok(Entry::Wait(awaited))
+}
+
+/// Adds entries to a stream by one call.
+///
+/// # Safety
+/// As [`send_entry`]. The stream exists until mp_finalize.
+pub(crate) unsafe fn post_entries(stream: CudaStream, entries: &[Entry]) -> Result<(), String> {
+    // SAFETY: the caller's promise.
+    let mut operations = unsafe { operations(entries) }?;
+    let mut locked = lock();
+    let job = locked.job()?;
+    job.enqueue(stream, &mut operations)?;
+    for (entry, operation) in entries.iter().zip(&operations) {
+        if let Entry::Send(request) = *entry {
+            // SAFETY: as above.
+            unsafe { note_started(job, given(request, "req")?, operation.message) };
+        }
+    }
+    Ok(())
 }
 
 /// # Safety
@@ -62,13 +111,9 @@ unsafe extern "C" fn mp_desc_queue_free(pointer: *mut *mut Queue) -> c_int {
 unsafe extern "C" fn mp_desc_queue_add_send(pointer: *mut *mut Queue, request: *mut *mut Request) -> c_int {
     call("mp_desc_queue_add_send", || {
         // SAFETY: the caller's promise.
-        let (Queue(entries), prepared) = unsafe { (queue(pointer)?, live(request)?) };
-        prepared.to_start()?;
-        // SAFETY: the request is live.
-        if entries.iter().any(|entry| matches!(entry, Entry::Send(other) if unsafe { **other == *request })) {
-            return Err("the request is in the queue already".to_owned());
-        }
-        entries.push(Entry::Send(request));
+        let Queue(entries) = unsafe { queue(pointer) }?;
+        // SAFETY: as above.
+        entries.push(unsafe { send_entry(entries, request) }?);
         Ok(())
     })
 }
@@ -78,13 +123,9 @@ unsafe extern "C" fn mp_desc_queue_add_send(pointer: *mut *mut Queue, request: *
 unsafe fn add_wait(name: &str, pointer: *mut *mut Queue, request: *mut *mut Request) -> c_int {
     call(name, || {
         // SAFETY: the caller's promise.
-        let (Queue(entries), awaited) = unsafe { (queue(pointer)?, live(request)?) };
-        // SAFETY: the requests are live.
-        let earlier = entries.iter().any(|entry| matches!(entry, Entry::Send(other) if unsafe { **other == *request }));
-        if !earlier {
-            awaited.started()?;
-        }
-        entries.push(Entry::Wait(awaited));
+        let Queue(entries) = unsafe { queue(pointer) }?;
+        // SAFETY: as above.
+        entries.push(unsafe { wait_entry(entries, request) }?);
         Ok(())
     })
 }
@@ -143,16 +184,8 @@ unsafe extern "C" fn mp_desc_queue_post_on_stream(stream: CudaStream, pointer: *
             return Err(format!("flags are {flags}: they must be 0"));
         }
         // SAFETY: the requests of the queue are live.
-        let mut operations = unsafe { operations(entries) }?;
-        let mut locked = lock();
-        let job = locked.job()?;
-        job.enqueue(stream, &mut operations)?;
-        for (entry, operation) in entries.drain(..).zip(&operations) {
-            if let Entry::Send(request) = entry {
-                // SAFETY: as above.
-                unsafe { note_started(job, given(request, "req")?, operation.message) };
-            }
-        }
+        unsafe { post_entries(stream, entries) }?;
+        entries.clear();
         Ok(())
     })
 }

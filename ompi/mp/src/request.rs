@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::call::{given, length};
-use crate::component::{Operation, kind};
+use crate::component::{Operation, Words, checked, kind};
 use crate::job::Job;
 
 /// `struct mp_request`
@@ -18,6 +18,10 @@ pub(crate) struct Request {
     is_unwaited: bool,
     /// The component's message once it has started.
     message: *mut c_void,
+    /// What a kernel uses.
+    words: Option<Words>,
+    /// A kernel waits for it, and says that it saw its end.
+    kernel_waits: bool,
 }
 
 /// `struct mp_reg`
@@ -150,7 +154,8 @@ impl Request {
 
     fn of(operation: Operation) -> Request {
         let message = std::ptr::null_mut();
-        Request { operation, _blocks: Box::default(), _bytes: Box::default(), is_unwaited: false, message }
+        let (_blocks, _bytes) = (Box::default(), Box::default());
+        Request { operation, _blocks, _bytes, is_unwaited: false, message, words: None, kernel_waits: false }
     }
 
     /// Returns the operation of a prepared request that has not started.
@@ -165,6 +170,39 @@ impl Request {
     /// Returns the operation of a request that starts where it is described.
     pub(crate) fn described(&self) -> Operation {
         self.operation
+    }
+
+    /// Returns the words for kernels, which are made at the first call.
+    pub(crate) fn words(&mut self, job: &Job) -> Result<Words, String> {
+        if let Some(words) = self.words {
+            return Ok(words);
+        }
+        let mut words = Words { handle: std::ptr::null_mut(), start: 0, over: 0, seen: 0 };
+        // SAFETY: valid memory.
+        checked(|why, room| unsafe { (job.component.words_open)(&raw mut words, why, room) })?;
+        self.words = Some(words);
+        Ok(words)
+    }
+
+    /// Has the words follow the started message, for which a kernel waits.
+    pub(crate) fn follow(&mut self, job: &Job) -> Result<Words, String> {
+        let message = self.started()?;
+        let words = self.words(job)?;
+        if !std::mem::replace(&mut self.kernel_waits, true) {
+            // SAFETY: the request owns both.
+            unsafe { (job.component.words_follow)(words.handle, message) };
+        }
+        Ok(words)
+    }
+
+    /// Returns the words of a request for which a kernel waits.
+    pub(crate) fn kernel_waits(&self) -> Option<*mut c_void> {
+        self.words.filter(|_| self.kernel_waits).map(|words| words.handle)
+    }
+
+    /// Returns whether nobody waits for the request.
+    pub(crate) fn is_unwaited(&self) -> bool {
+        self.is_unwaited
     }
 
     pub(crate) fn is_put(&self) -> bool {
@@ -210,6 +248,10 @@ pub(crate) unsafe fn release(job: &mut Job, out: &mut *mut Request) {
     if !request.message.is_null() {
         // SAFETY: the component's message, which this request owns.
         unsafe { (job.component.message_free)(request.message) };
+    }
+    if let Some(words) = request.words {
+        // SAFETY: the component's words, which this request owns.
+        unsafe { (job.component.words_close)(words.handle) };
     }
     job.requests = job.requests.saturating_sub(1);
 }

@@ -8,12 +8,14 @@ use crate::call::call;
 use crate::component::{Operation, kind};
 use crate::job::lock;
 
-/// When a word satisfies a wait: `enum mp_wait_flags`. The component's conditions have the same numbers.
+/// When a word satisfies a wait: `enum mp_wait_flags`, and `gds_wait_cond_flag_t`, which has one more. The component's
+/// conditions have the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     GreaterOrEqual = 0,
     Equal = 1,
     And = 2,
+    Nor = 3,
 }
 
 impl Condition {
@@ -26,11 +28,20 @@ impl Condition {
         }
     }
 
+    /// Returns the condition with one of LibGDSync's numbers.
+    pub(crate) fn numbered(number: c_int) -> Option<Condition> {
+        match number {
+            3 => Some(Condition::Nor),
+            other => Condition::of(other).ok(),
+        }
+    }
+
     fn holds(self, word: u32, value: u32) -> bool {
         match self {
             Condition::GreaterOrEqual => word.wrapping_sub(value) as i32 >= 0,
             Condition::Equal => word == value,
             Condition::And => word & value != 0,
+            Condition::Nor => !(word | value) != 0,
         }
     }
 }
@@ -62,13 +73,21 @@ unsafe extern "C" fn mp_wait32(word: *mut u32, value: u32, flags: c_int) -> c_in
             return Err(format!("the word at {word:p} is in device memory: use mp_wait32_on_stream"));
         }
         // SAFETY: the caller's promise; it is aligned.
-        let word = unsafe { AtomicU32::from_ptr(word) };
-        // The component's thread makes progress meanwhile.
-        while !condition.holds(word.load(Ordering::Acquire), value) {
-            std::thread::yield_now();
-        }
+        unsafe { wait(word, value, condition) };
         Ok(())
     })
+}
+
+/// Waits on the calling thread for a word of host memory. The component's thread makes progress meanwhile.
+///
+/// # Safety
+/// The word is valid and aligned, and others access it atomically.
+pub(crate) unsafe fn wait(word: *mut u32, value: u32, condition: Condition) {
+    // SAFETY: the caller's promise.
+    let word = unsafe { AtomicU32::from_ptr(word) };
+    while !condition.holds(word.load(Ordering::Acquire), value) {
+        std::thread::yield_now();
+    }
 }
 
 /// # Safety
@@ -87,7 +106,7 @@ mod tests {
 
     #[test]
     fn equal_and_and_are_what_they_say() {
-        use Condition::{And, Equal, GreaterOrEqual};
+        use Condition::{And, Equal, GreaterOrEqual, Nor};
         for (condition, word, value, holds) in [
             (GreaterOrEqual, 5, 5, true),
             (GreaterOrEqual, 4, 5, false),
@@ -97,6 +116,9 @@ mod tests {
             (And, 6, 4, true),
             (And, 8, 4, false),
             (And, 7, 0, false),
+            (Nor, 0xffff_0000, 0x0000_ffff, false),
+            (Nor, 0xfffe_0000, 0x0000_ffff, true),
+            (Nor, u32::MAX, 0, false),
         ] {
             assert_eq!(condition.holds(word, value), holds, "{condition:?} {word} {value}");
         }
@@ -106,6 +128,9 @@ mod tests {
     fn unknown_conditions_and_bad_words_are_refused() {
         let mut word = 0;
         assert!(Condition::of(3).is_err() && Condition::of(-1).is_err());
+        assert_eq!(Condition::numbered(1), Some(Condition::Equal));
+        assert_eq!(Condition::numbered(3), Some(Condition::Nor));
+        assert!(Condition::numbered(4).is_none() && Condition::numbered(-1).is_none());
         assert_eq!(wait_operation(&raw mut word, 7, 1).unwrap().condition, 1);
         assert!(wait_operation(std::ptr::null_mut(), 7, 1).is_err());
         assert!(wait_operation((&raw mut word).wrapping_byte_add(1), 7, 1).is_err());

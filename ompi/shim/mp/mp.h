@@ -25,6 +25,11 @@ int cableway_mp_post(const struct cableway_mp_job *job, const void *stream, stru
 bool cableway_mp_is_over(const void *message);
 int cableway_mp_wait(const void *message, char *why, size_t room);
 void cableway_stream_message_free(void *message);
+int cableway_mp_words_open(struct cableway_mp_words *out, char *why, size_t room);
+void cableway_mp_words_close(void *words);
+void cableway_mp_words_follow(const void *words, const void *message);
+bool cableway_mp_words_seen(const void *words);
+bool cableway_mp_reaches(const void *address, uint64_t len);
 
 /* --- implemented by the shim --- */
 

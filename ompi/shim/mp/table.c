@@ -119,7 +119,7 @@ static int post(const struct cableway_mp_job *job, const void *stream, struct ca
 }
 
 static const struct cableway_mp table = {
-    .version = 1,
+    .version = 2,
     .active = active,
     .open = open_job,
     .close = close_job,
@@ -134,6 +134,11 @@ static const struct cableway_mp table = {
     .is_over = cableway_mp_is_over,
     .wait = cableway_mp_wait,
     .message_free = cableway_stream_message_free,
+    .words_open = cableway_mp_words_open,
+    .words_close = cableway_mp_words_close,
+    .words_follow = cableway_mp_words_follow,
+    .words_seen = cableway_mp_words_seen,
+    .reaches = cableway_mp_reaches,
 };
 
 const struct cableway_mp *shim_mp(void)

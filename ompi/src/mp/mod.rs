@@ -1,8 +1,10 @@
 //! Messages and puts by number, on the host and in the order of streams, for `libcableway_mp.so`: `shim/mp.h`.
 
 mod access;
+mod kernel;
 mod post;
 mod window;
+mod write;
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cableway_common_cuda::{MemoryClass, WaitCondition, WordAccess, WordOperation};
 use cableway_datatype::{Datatype, Layout, Predefined};
-use cableway_pml::{Buffer, Communicator, Stream, StreamBatch, StreamMessage, Streams};
+use cableway_pml::{Buffer, Communicator, KernelWords, Stream, StreamBatch, StreamMessage, Streams};
 
 use super::access::{Memory, Move};
 use super::window::Opened;
@@ -27,6 +27,7 @@ mod kind {
     pub(super) const WAIT: c_int = 4;
     pub(super) const WRITE_WORD: c_int = 5;
     pub(super) const WAIT_WORD: c_int = 6;
+    pub(super) const WRITE_BYTES: c_int = 7;
 }
 
 /// `struct iovec`
@@ -48,8 +49,10 @@ struct Operation {
     copied: bool,
     earlier: usize,
     message: *mut StreamMessage,
+    source: *const c_void,
+    words: *const KernelWords,
 }
-const _: () = assert!(size_of::<Operation>() == 88);
+const _: () = assert!(size_of::<Operation>() == 104);
 
 /// `struct cableway_mp_job`
 #[repr(C)]
@@ -89,9 +92,11 @@ unsafe extern "C" fn cableway_mp_post(
         let mut batch = stream.map(Stream::batch).transpose().map_err(text)?;
         let mut made: Vec<Option<StreamMessage>> = Vec::with_capacity(count);
         for operation in &*operations {
-            let to = match &mut batch {
-                Some(batch) => To::Stream(batch),
-                None => To::Host(&streams),
+            let to = match (&mut batch, operation.words.is_null()) {
+                (Some(batch), _) => To::Stream(batch),
+                (None, true) => To::Host(&streams),
+                // SAFETY: as above.
+                (None, false) => To::Kernel(&streams, unsafe { words_of(operation.words) }),
             };
             // SAFETY: as above.
             made.push(unsafe { add(operation, &communicator, to, &made) }?);
@@ -110,13 +115,24 @@ unsafe extern "C" fn cableway_mp_post(
     unsafe { answer(Why { text: why, room }, call) }
 }
 
+/// Returns words that [`cableway_mp_words_open`](super::kernel) made.
+///
+/// # Safety
+/// They are not closed.
+unsafe fn words_of(words: *const KernelWords) -> Arc<KernelWords> {
+    // SAFETY: the caller's promise; the pointer is from `Arc::into_raw`.
+    unsafe {
+        Arc::increment_strong_count(words);
+        Arc::from_raw(words)
+    }
+}
+
 /// Says why a stream did not get operations.
 fn explained(error: &cableway_pml::Error, operations: &[Operation]) -> String {
     let Some(engine) = state::engine() else { return error.to_string() };
-    // Memory that this process has registered counts as the host's, too.
     let unknown = operations.iter().find(|operation| {
         matches!(operation.kind, kind::WRITE_WORD | kind::WAIT_WORD)
-            && engine.devices().classify(operation.address.cast(), 4).class == MemoryClass::Host
+            && !engine.devices().reaches(operation.address.cast(), 4)
     });
     match unknown {
         Some(word) => format!(
@@ -132,6 +148,8 @@ fn explained(error: &cableway_pml::Error, operations: &[Operation]) -> String {
 enum To<'t, 's> {
     Stream(&'t mut StreamBatch<'s>),
     Host(&'t Streams),
+    /// The thread, once a kernel says so.
+    Kernel(&'t Streams, Arc<KernelWords>),
 }
 
 /// Adds one operation. Returns its message if it has one.
@@ -157,6 +175,8 @@ unsafe fn add(
                     (To::Stream(batch), true) => batch.isend(on, peer, TAG, buffer),
                     (To::Stream(batch), false) => batch.irecv(on, peer, TAG, buffer),
                     (To::Host(streams), true) => streams.isend(on, peer, TAG, buffer),
+                    (To::Kernel(streams, words), true) => streams.isend_by_kernel(&words, on, (peer, TAG), buffer),
+                    (To::Kernel(..), false) => return Err("a kernel starts no receive".to_owned()),
                     (To::Host(streams), false) => streams.irecv(on, peer, TAG, buffer),
                 }
             };
@@ -170,6 +190,10 @@ unsafe fn add(
                 To::Stream(batch) => Ok(Some(unsafe { batch.run(job) })),
                 // SAFETY: the caller's promise.
                 To::Host(streams) => unsafe { streams.run(job) }.map(Some).map_err(text),
+                To::Kernel(streams, words) => {
+                    // SAFETY: the caller's promise.
+                    unsafe { streams.run_by_kernel(&words, on, peer, job) }.map(Some).map_err(text)
+                }
             }
         }
         other => {
@@ -178,6 +202,8 @@ unsafe fn add(
                 kind::WAIT => batch.wait(&[operation.awaited(made)?]),
                 // SAFETY: the caller's promise.
                 kind::WRITE_WORD | kind::WAIT_WORD => unsafe { batch.operate(&[operation.word()?]) },
+                // SAFETY: the caller's promise.
+                kind::WRITE_BYTES => unsafe { operation.write(batch) }?,
                 unknown => return Err(format!("there is no operation of kind {unknown}")),
             }
             Ok(None)
@@ -249,6 +275,23 @@ impl Operation {
             // SAFETY: null, or a live message.
             None => unsafe { self.message.as_ref() }.ok_or_else(none),
         }
+    }
+
+    /// Adds a write of bytes.
+    ///
+    /// # Safety
+    /// The source is valid host memory, and the destination as [`StreamBatch::operate`] asks.
+    unsafe fn write(&self, batch: &mut StreamBatch<'_>) -> Result<(), String> {
+        let len = usize::try_from(self.len).map_err(text)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let engine = state::engine().and_then(|engine| engine.handle()).ok_or("the engine has ended")?;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts(self.source.cast::<u8>(), len) };
+        // SAFETY: the caller's promise.
+        unsafe { super::write::write(batch, &engine, self.address, bytes) };
+        Ok(())
     }
 
     fn word(&self) -> Result<WordOperation, String> {

@@ -65,7 +65,7 @@ pub(crate) fn scratch() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Returns the executable of `tests/programs/NAME.c`. Builds it if it is older than the source. Programs whose names begin
+/// Returns the executable of `tests/programs/NAME.c`, or of `mp_NAME.cc`. Builds it if it is older than the source. Programs whose names begin
 /// with `streams` are linked with the library of stream extensions, `mp` and those with `mp_` with that of LibMP's calls.
 pub(crate) fn program(name: &str) -> PathBuf {
     let source = format!("{name}.c");
@@ -74,6 +74,11 @@ pub(crate) fn program(name: &str) -> PathBuf {
     } else if name == "mp" || name.starts_with("mp_") {
         // Its helpers are those of the stream extensions.
         let streams = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/mpix/include");
+        if Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.cc")).is_file() {
+            // It needs the compiler for C++, but not its library, nor MPI's.
+            let more = ["-std=c++11", "-fno-exceptions", "-fno-rtti", "-DOMPI_SKIP_MPICXX", streams, "-rdynamic"];
+            return linked_with_mp(name, &format!("{name}.cc"), &more);
+        }
         linked_with_mp(name, &source, &[streams, "-rdynamic"])
     } else {
         build(name, &source, &["-rdynamic"])

@@ -8,6 +8,9 @@
 //! The thread starts with the first stream. It polls while some stream has a call that is not done, and sleeps otherwise.
 //! It makes progress for the whole engine, so the engine's locks must be real ([`Streams::new`]).
 //!
+//! A kernel that runs can start messages and wait for them, too ([`Streams::isend_by_kernel`]): it stores to a word, and
+//! reads another one.
+//!
 //! # Nothing that ends a wait depends on the stream that waits
 //! Copies of the engine run in its own non-blocking streams, which exist before the first call. The messages follow no
 //! default stream (`Buffer::settled`), because that may stand behind the stream that waits.
@@ -20,6 +23,8 @@ mod alone;
 mod batch;
 mod handle;
 mod imported;
+mod kernel;
+mod kernel_words;
 mod message;
 mod one_sided;
 mod operation;
@@ -35,6 +40,7 @@ mod unneeded;
 pub use alone::PutPath;
 pub use batch::StreamBatch;
 pub use handle::Stream;
+pub use kernel_words::KernelWords;
 pub use message::StreamMessage;
 pub use operation::StreamJob;
 pub use persistent::Prepared;

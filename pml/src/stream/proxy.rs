@@ -40,6 +40,7 @@ impl Drop for Ending<'_> {
         };
         streams.iter().for_each(|state| state.give_up(&Error::StreamsEnded));
         self.0.exchange.give_up(&Error::StreamsEnded);
+        self.0.kernels.give_up();
         // The engine still uses them.
         std::mem::forget(self.0.take_started());
         self.0.done.notify_all();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cableway_common_cuda::{ProgramStream, StreamWords};
 use parking_lot::{Condvar, Mutex};
 
+use super::kernel_words::Kernels;
 use super::operation::Message;
 use super::prepared::exchange::Exchange;
 use super::state::StreamState;
@@ -28,6 +29,7 @@ pub(super) struct Shared {
     pub(super) rounds: AtomicU64,
     pub(super) ended: AtomicBool,
     pub(super) exchange: Exchange,
+    pub(super) kernels: Kernels,
     /// Mappings of memory into which streams have put.
     pub(super) unneeded: Unneeded,
 }
@@ -57,6 +59,7 @@ impl Shared {
             rounds: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             exchange: Exchange::new(engine),
+            kernels: Kernels::default(),
             unneeded: Unneeded::default(),
         })
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use cableway_base::fork::Origin;
-use cableway_common_cuda::Vendor;
+use cableway_common_cuda::{ProgramStream, Vendor};
 use parking_lot::Mutex;
 
 use super::handle::Stream;
@@ -59,15 +59,8 @@ impl Streams {
     /// `CUDA_DEVICE_MAX_CONNECTIONS` is 1.
     pub unsafe fn stream(&self, vendor: Vendor, handle: usize) -> Result<Stream, Error> {
         let shared = &self.inner.shared;
-        if !self.inner.origin.is_here() || shared.engine.is_forked() {
-            return Err(Error::Forked);
-        }
-        if vendor == Vendor::Nvidia && std::env::var_os(CONNECTIONS).is_some_and(|connections| connections == "1") {
-            return Err(Error::OneConnection);
-        }
         // SAFETY: the caller's promise.
-        let program = unsafe { shared.engine.devices().program_stream(vendor, handle) }.map_err(Error::Stream)?;
-        self.inner.start()?;
+        let program = unsafe { self.described(vendor, handle) }?;
         let words = match shared.kept_words(&program) {
             Some(words) => words,
             None => Arc::new(program.words(WORDS).map_err(Error::Stream)?),
@@ -135,19 +128,41 @@ impl Streams {
     /// # Errors
     /// No thread can be created, or it has ended.
     pub unsafe fn run(&self, job: Box<dyn StreamJob>) -> Result<StreamMessage, Error> {
-        let shared = &self.inner.shared;
-        self.inner.check_and_start()?;
+        let shared = self.started()?;
         let message = Message::job(job);
         shared.look_after(message.clone());
         Ok(StreamMessage::new(shared.clone(), message))
+    }
+
+    /// Describes a stream of the program, and starts the thread, if it does not run.
+    ///
+    /// # Safety
+    /// As [`stream`](Self::stream).
+    pub(super) unsafe fn described(&self, vendor: Vendor, handle: usize) -> Result<ProgramStream, Error> {
+        let shared = &self.inner.shared;
+        if !self.inner.origin.is_here() || shared.engine.is_forked() {
+            return Err(Error::Forked);
+        }
+        if vendor == Vendor::Nvidia && std::env::var_os(CONNECTIONS).is_some_and(|connections| connections == "1") {
+            return Err(Error::OneConnection);
+        }
+        // SAFETY: the caller's promise.
+        let program = unsafe { shared.engine.devices().program_stream(vendor, handle) }.map_err(Error::Stream)?;
+        self.inner.start()?;
+        Ok(program)
+    }
+
+    /// Returns what callers share with the thread, which runs.
+    pub(super) fn started(&self) -> Result<&Arc<Shared>, Error> {
+        self.inner.check_and_start()?;
+        Ok(&self.inner.shared)
     }
 
     /// # Safety
     /// As [`isend`](Self::isend) and [`irecv`](Self::irecv).
     unsafe fn start(&self, described: Described) -> Result<StreamMessage, Error> {
         described.buffer.borrow().packed_len()?;
-        let shared = &self.inner.shared;
-        self.inner.check_and_start()?;
+        let shared = self.started()?;
         let message = Message::new(described);
         // SAFETY: the list, and then the thread, keeps the message until it is over. The caller keeps the buffer.
         unsafe { message.start(&shared.engine) };

@@ -1,5 +1,5 @@
 //! Libraries beside the component that programs link, with their headers and their files for pkg-config: MPICH's stream
-//! extensions, and LibMP's interface.
+//! extensions, and the interfaces of LibMP and LibGDSync.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use super::place::Place;
 struct Extension {
     /// Of the library's file, the linker's option and the package: `lib{name}.so`, `-l{name}`, `{name}.pc`.
     name: &'static str,
-    /// The file of the header, and its text.
-    header: (&'static str, &'static str),
+    /// The files of the headers, in the folder that the compiler searches, and their texts.
+    headers: &'static [(&'static str, &'static str)],
     package: &'static str,
     /// What programs do with it.
     purpose: &'static str,
@@ -22,17 +22,25 @@ struct Extension {
 const EXTENSIONS: [Extension; 2] = [
     Extension {
         name: "cableway_mpix",
-        header: ("cableway_mpix.h", include_str!("../../../ompi/mpix/include/cableway_mpix.h")),
+        headers: &[("cableway_mpix.h", include_str!("../../../ompi/mpix/include/cableway_mpix.h"))],
         package: "cableway-ompi-mpix",
         purpose: "messages in the order of a stream, by MPICH's MPIX calls",
         description: "MPICH's stream extensions for Open MPI with Cableway's component",
     },
     Extension {
         name: "cableway_mp",
-        header: ("mp.h", include_str!("../../../ompi/mp/include/mp.h")),
+        headers: &[
+            ("mp.h", include_str!("../../../ompi/mp/include/mp.h")),
+            ("mp/device.cuh", include_str!("../../../ompi/mp/include/mp/device.cuh")),
+            ("mp/kernel.h", include_str!("../../../ompi/mp/include/mp/kernel.h")),
+            ("gdsync.h", include_str!("../../../ompi/mp/include/gdsync.h")),
+            ("gdsync/core.h", include_str!("../../../ompi/mp/include/gdsync/core.h")),
+            ("gdsync/device.cuh", include_str!("../../../ompi/mp/include/gdsync/device.cuh")),
+            ("gdsync/tools.h", include_str!("../../../ompi/mp/include/gdsync/tools.h")),
+        ],
         package: "cableway-ompi-mp",
-        purpose: "messages in the order of a stream, by LibMP's calls",
-        description: "LibMP's interface for Open MPI with Cableway's component",
+        purpose: "messages in the order of a stream, by LibMP's and LibGDSync's calls",
+        description: "LibMP's and LibGDSync's interfaces for Open MPI with Cableway's component",
     },
 ];
 
@@ -47,12 +55,11 @@ impl Extension {
         format!("lib{}.so.0", self.name)
     }
 
-    /// Returns the library, the link to it, the header and the file for pkg-config.
-    fn files(&self, place: &Place) -> [PathBuf; 4] {
+    /// Returns the library, the link to it and the file for pkg-config.
+    fn files(&self, place: &Place) -> [PathBuf; 3] {
         [
             place.store.join(self.soname()),
             place.store.join(self.library()),
-            place.headers().join(self.header.0),
             folder(place).join(format!("{}.pc", self.name)),
         ]
     }
@@ -65,10 +72,12 @@ impl Extension {
                 self.library()
             ));
         };
-        let [library, linked, header, config] = self.files(place);
+        let [library, linked, config] = self.files(place);
         put(&library, &built)?;
         link(&linked, Path::new(&self.soname()))?;
-        put(&header, self.header.1.as_bytes())?;
+        for (name, text) in self.headers {
+            put(&place.headers().join(name), text.as_bytes())?;
+        }
         put(&config, self.config(place).as_bytes())?;
         let (store, headers) = (place.store.display(), place.headers());
         Ok(format!("{purpose}: compile with -I{} -L{store} -l{name} -Wl,-rpath,{store}", headers.display()))
@@ -97,10 +106,16 @@ pub(super) fn install(place: &Place, component: &Path) -> Result<Vec<String>, St
 
 /// Returns the files that [`install`] writes.
 pub(super) fn files(place: &Place) -> Vec<PathBuf> {
-    EXTENSIONS.iter().flat_map(|extension| extension.files(place)).collect()
+    let headers = EXTENSIONS.iter().flat_map(|extension| extension.headers).map(|(name, _)| place.headers().join(name));
+    EXTENSIONS.iter().flat_map(|extension| extension.files(place)).chain(headers).collect()
 }
 
-/// Returns the folder that they alone use.
-pub(super) fn folder(place: &Place) -> PathBuf {
+/// Returns the folders that they alone use.
+pub(super) fn folders(place: &Place) -> [PathBuf; 3] {
+    [place.headers().join("mp"), place.headers().join("gdsync"), folder(place)]
+}
+
+/// Returns the folder of the files for pkg-config.
+fn folder(place: &Place) -> PathBuf {
     place.store.join("pkgconfig")
 }

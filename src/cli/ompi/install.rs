@@ -101,7 +101,8 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
         Err(error) => return Err(failure("reading", &place.settings, error)),
     }
     // Remove folders only if they are empty.
-    for folder in [place.headers(), extensions::folder(place), place.store.clone(), place.components.clone()] {
+    let others = [place.headers(), place.store.clone(), place.components.clone()];
+    for folder in extensions::folders(place).into_iter().chain(others) {
         let _ = fs::remove_dir(folder);
     }
     if removed.is_empty() {

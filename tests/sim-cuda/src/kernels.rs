@@ -2,9 +2,9 @@
 //!
 //! A module is text that names its entries. A kernel of Cableway is identified by its name, and its text is not executed:
 //! its Rust version does what the kernel of that name in `common-cuda/kernels/` does, thread block by thread block, in
-//! the order of the stream. `spin` does what the kernel of `cableway pingpong --stream` does. The text of any other kernel is executed (`ptx_run`), and can be captured. A kernel may access
-//! only memory that a kernel of its context can access. Otherwise the process ends with a line that names the address,
-//! since a real context would be lost.
+//! the order of the stream. `spin` does what the kernel of `cableway pingpong --stream` does. The text of any other kernel
+//! is executed (`ptx_run`), and can be captured. A kernel may access only memory that a kernel of its context can access.
+//! Otherwise the process ends with a line that names the address, since a real context would be lost.
 //!
 //! With `SIM_CUDA_KERNEL_DELAY_US`, some of a launch's blocks, from none to all, begin this much later than the others,
 //! as if other kernels filled the device.

@@ -1,0 +1,163 @@
+//! Messages that a running kernel starts.
+
+use std::sync::{Arc, Weak};
+
+use cableway_common_cuda::Vendor;
+
+use super::kernel_words::{KernelWords, MessageOrder};
+use super::message::StreamMessage;
+use super::operation::{Described, Message, StreamJob};
+use super::shared::Shared;
+use super::streams::Streams;
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::tag::{Communicator, Engine};
+
+/// A message that starts when a kernel says so. It is polled once the earlier ones to the same rank have started.
+struct ByKernel {
+    engine: Arc<Engine>,
+    /// Its lists may hold this value.
+    shared: Weak<Shared>,
+    message: Arc<Message>,
+    words: Arc<KernelWords>,
+    order: Arc<MessageOrder>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The kernel has not said so.
+    Waits,
+    IsUnderWay,
+    /// The thread has ended before.
+    GivenUp,
+}
+
+impl StreamJob for ByKernel {
+    fn poll(&mut self) -> Option<Result<(), Error>> {
+        match self.state {
+            State::Waits if !self.words.is_started() => return None,
+            State::Waits => self.start(),
+            State::IsUnderWay => {}
+            State::GivenUp => return Some(Err(Error::StreamsEnded)),
+        }
+        self.message.look();
+        self.message.result().map(|result| result.clone().map(drop))
+    }
+
+    fn let_go(&mut self) {
+        if self.state == State::Waits {
+            self.state = State::GivenUp;
+        }
+    }
+}
+
+impl ByKernel {
+    fn start(&mut self) {
+        self.state = State::IsUnderWay;
+        // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before. The
+        // caller of `start_by_kernel` keeps the buffer.
+        unsafe { self.message.start(&self.engine) };
+        let next = self.order.pass();
+        if let (Some(next), Some(shared)) = (next, self.shared.upgrade()) {
+            shared.look_after(next);
+        }
+    }
+}
+
+impl KernelWords {
+    /// Has *over* set once a message is over. The words are used again only after the kernel has said that it saw it.
+    pub fn follow(self: &Arc<Self>, message: &StreamMessage) {
+        self.note_wait();
+        let words = self.clone();
+        message.then(move |result| words.tell_end(result.is_ok()));
+    }
+}
+
+impl Streams {
+    /// Takes words by which kernels in the context of a stream of the program start a message and wait for it. The
+    /// handles of the default streams mean those of the current context. Call it before such kernels run: the driver may
+    /// wait for them when it registers memory.
+    ///
+    /// # Safety
+    /// The stream exists during the call.
+    ///
+    /// # Errors
+    /// As [`stream`](Self::stream).
+    pub unsafe fn kernel_words(&self, vendor: Vendor, handle: usize) -> Result<Arc<KernelWords>, Error> {
+        // SAFETY: the caller's promise.
+        let program = unsafe { self.described(vendor, handle) }?;
+        let shared = self.started()?;
+        let held = shared.engine.devices().hold_mappings();
+        shared.kernels.take(&program, held).map(Arc::new).map_err(Error::Stream)
+    }
+
+    /// Describes a send that starts once a kernel has stored to *start*. Messages to one rank start in the order in which
+    /// they are described.
+    ///
+    /// # Safety
+    /// The buffer stays valid until the message is over, and unwritten once the kernel has stored to *start*. The
+    /// communicator stays in the engine.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend).
+    pub unsafe fn isend_by_kernel(
+        &self,
+        words: &Arc<KernelWords>,
+        to: &Arc<Communicator>,
+        (dest, tag): (i32, i32),
+        buffer: Buffer<'_>,
+    ) -> Result<StreamMessage, Error> {
+        let described = Described::send(to, dest, tag, buffer)?;
+        let buffer = described.buffer.borrow();
+        buffer.packed_len()?;
+        // The driver is asked for a new allocation now, and not while the kernel runs.
+        buffer.classify(self.started()?.engine.devices());
+        // SAFETY: the caller's promise.
+        unsafe { self.start_by_kernel(words, to, dest, Message::new(described)) }
+    }
+
+    /// Describes a job to rank `dest` that starts once a kernel has stored to *start*, in the order of messages.
+    ///
+    /// # Safety
+    /// The memory that the job uses stays valid until it is over.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub unsafe fn run_by_kernel(
+        &self,
+        words: &Arc<KernelWords>,
+        to: &Arc<Communicator>,
+        dest: i32,
+        job: Box<dyn StreamJob>,
+    ) -> Result<StreamMessage, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_by_kernel(words, to, dest, Message::job(job)) }
+    }
+
+    /// # Safety
+    /// As [`isend_by_kernel`](Self::isend_by_kernel).
+    unsafe fn start_by_kernel(
+        &self,
+        words: &Arc<KernelWords>,
+        to: &Arc<Communicator>,
+        dest: i32,
+        message: Arc<Message>,
+    ) -> Result<StreamMessage, Error> {
+        let shared = self.started()?;
+        let order = shared.kernels.order(Arc::as_ptr(to).expose_provenance(), dest);
+        let job = ByKernel {
+            engine: shared.engine.clone(),
+            shared: Arc::downgrade(shared),
+            message,
+            words: words.clone(),
+            order: order.clone(),
+            state: State::Waits,
+        };
+        let message = Message::job(Box::new(job));
+        if let Some(first) = order.add(message.clone()) {
+            shared.look_after(first);
+        }
+        Ok(StreamMessage::new(shared.clone(), message))
+    }
+}
