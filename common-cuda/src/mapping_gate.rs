@@ -1,34 +1,37 @@
-//! Times in which no memory of a peer is mapped, no kernels are loaded, and no costs are measured.
+//! Times in which no memory of a peer is mapped or unmapped, no kernels are loaded, and no costs are measured.
 //!
-//! The driver maps memory and loads kernels only after it has waited for streams of the context. A stream that waits for
-//! a message would then wait for ever, if the message waits for the driver. So layers that let streams wait hold such
-//! calls off. Other protocols carry messages meanwhile. Mappings that are open and kernels that are loaded are used as
-//! before.
+//! The driver maps memory, unmaps it and loads kernels only after it has waited for streams of the context. A stream that
+//! waits for a message would then wait for ever, if the message waits for the driver. So layers that let streams wait hold
+//! such calls off. Other protocols carry messages meanwhile. Mappings that are open and kernels that are loaded are used as
+//! before. Mappings that nobody needs are closed later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+/// What closes a mapping.
+type Closing = Box<dyn FnOnce() + Send>;
 
 /// Lets mappings be opened and kernels be loaded, or not.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Gate {
     /// Values of [`MappingsHeld`].
     held: AtomicUsize,
     /// Values of [`MappingsAllowed`].
     allowed: AtomicUsize,
-    /// Shared by threads that open mappings or load kernels.
+    /// Shared by threads that open or close mappings or load kernels.
     opening: RwLock<()>,
+    /// Mappings that are to be closed once that is not held off.
+    unclosed: Mutex<Vec<Closing>>,
 }
 
-/// While such a value lives, no memory of a peer is mapped anew, and no kernels are loaded.
-#[derive(Debug)]
+/// While such a value lives, no memory of a peer is mapped anew or unmapped, and no kernels are loaded.
 pub struct MappingsHeld {
     gate: Arc<Gate>,
 }
 
-/// While such a value lives, memory of peers is mapped and kernels are loaded although that is held off.
-#[derive(Debug)]
+/// While such a value lives, memory of peers is mapped and unmapped and kernels are loaded although that is held off.
 pub struct MappingsAllowed {
     gate: Arc<Gate>,
 }
@@ -48,9 +51,33 @@ impl Gate {
         self.held.load(Ordering::SeqCst) != 0
     }
 
-    /// Lets mappings be opened and kernels be loaded although that is held off.
+    /// Closes a mapping that nobody uses: now, or once that is not held off any more.
+    pub(crate) fn close(&self, closing: impl FnOnce() + Send + 'static) {
+        if let Some(_closing) = self.enter() {
+            return closing();
+        }
+        self.unclosed.lock().push(Box::new(closing));
+        // Those who end a hold may have looked before.
+        self.close_rest();
+    }
+
+    /// Returns whether mappings are to be closed.
+    pub(crate) fn has_unclosed(&self) -> bool {
+        !self.unclosed.lock().is_empty()
+    }
+
+    /// Closes what is to be closed, unless that is held off.
+    fn close_rest(&self) {
+        if let Some(_closing) = self.enter() {
+            let unclosed = std::mem::take(&mut *self.unclosed.lock());
+            unclosed.into_iter().for_each(|closing| closing());
+        }
+    }
+
+    /// Lets mappings be opened and closed and kernels be loaded although that is held off.
     pub(crate) fn allow(self: &Arc<Self>) -> MappingsAllowed {
         self.allowed.fetch_add(1, Ordering::SeqCst);
+        self.close_rest();
         MappingsAllowed { gate: self.clone() }
     }
 
@@ -63,8 +90,11 @@ impl Gate {
 }
 
 impl Drop for MappingsHeld {
+    /// Closes the mappings that are to be closed, if this is the last such value.
     fn drop(&mut self) {
-        self.gate.held.fetch_sub(1, Ordering::SeqCst);
+        if self.gate.held.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.gate.close_rest();
+        }
     }
 }
 
@@ -100,6 +130,32 @@ mod tests {
         assert!(gate.enter().is_none());
         drop(held);
         assert!(gate.enter().is_some());
+    }
+
+    #[test]
+    fn mappings_are_closed_when_that_is_not_held_off() {
+        let (gate, closed) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+        let close = || {
+            let closed = closed.clone();
+            gate.close(move || {
+                closed.fetch_add(1, Ordering::SeqCst);
+            });
+        };
+        let count = || closed.load(Ordering::SeqCst);
+        close();
+        assert_eq!(count(), 1, "nothing is held");
+        let held = gate.hold();
+        close();
+        assert_eq!((count(), gate.has_unclosed()), (1, true));
+        let allowed = gate.allow();
+        assert_eq!((count(), gate.has_unclosed()), (2, false));
+        close();
+        assert_eq!(count(), 3, "allowed");
+        drop(allowed);
+        close();
+        assert_eq!(count(), 3);
+        drop(held);
+        assert_eq!((count(), gate.has_unclosed()), (4, false));
     }
 
     #[test]

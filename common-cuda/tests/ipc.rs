@@ -5,8 +5,12 @@ mod common;
 use std::process::Command;
 
 use cableway_base::Parameters;
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Imports, Order, Reach};
-use common::{collect_log, devices, devices_with, isolated, pattern};
+use cableway_common_cuda::{
+    BufferKind, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Imports, Order, Reach, Vendor, WaitCondition,
+    WordOperation,
+};
+use common::app::{Handle, NON_BLOCKING_STREAM};
+use common::{app, collect_log, devices, devices_with, isolated, pattern};
 
 const LEN: usize = 100_000;
 const OTHER: &str = "CABLEWAY_TEST_OTHER_PROCESS";
@@ -119,6 +123,43 @@ fn memory_is_mapped_and_accessed_at_its_second_use() {
     assert_eq!(imports.open().0, 1, "another peer's");
     imports.forget(7, told[0].buffer_id);
     assert_eq!(imports.open(), (0, 0));
+}
+
+/// A driver unmaps memory only after it has waited for the streams of the context.
+#[test]
+fn mappings_are_closed_once_no_stream_may_wait() {
+    let devices = devices();
+    let mine = buffer(&devices, 0, BufferKind::Device, &pattern(LEN, 1));
+    let Some(told) = told() else {
+        let exports = Exports::new(&devices, 10);
+        let exported = export(&exports, &mine, 1).unwrap();
+        return other_process("mappings_are_closed_once_no_stream_may_wait", &[exported]);
+    };
+    // SAFETY: ends this process, which would hang with a driver that waits.
+    unsafe { libc::alarm(120) };
+    let app = app();
+    app.use_device(0);
+    let vendor = match sim_cuda::Vendor::tested() {
+        sim_cuda::Vendor::Nvidia => Vendor::Nvidia,
+        sim_cuda::Vendor::Amd => Vendor::Amd,
+    };
+    // SAFETY: nobody destroys the stream.
+    let stream = unsafe { devices.program_stream(vendor, app.stream(NON_BLOCKING_STREAM)) }.unwrap();
+    let words = stream.words(1).unwrap();
+    let imports = imports(&devices, &["device_ipc_open_size=1"]);
+    let reached = imports.reach(7, &told[0], &mine.location(), LEN as u64);
+    assert!(matches!(reached, Ok(Reach::Mapped(_))));
+    drop(reached);
+    let held = devices.hold_mappings();
+    let wait = WordOperation::wait(words.device_address(0), 1, WaitCondition::GreaterOrEqual);
+    // SAFETY: the words live until the stream has passed the operation.
+    unsafe { stream.operate(&[wait]) }.unwrap();
+    imports.forget(7, told[0].buffer_id);
+    assert_eq!((imports.open(), devices.has_unclosed_mappings()), ((0, 0), true));
+    words.store(0, 1);
+    app.cuStreamSynchronize(stream.handle() as Handle).unwrap();
+    drop(held);
+    assert!(!devices.has_unclosed_mappings());
 }
 
 #[test]

@@ -211,8 +211,8 @@ impl Devices {
         &self.state.mappings
     }
 
-    /// Has no memory of peers mapped anew, no kernels loaded and no costs measured while the value lives, after what is
-    /// being done of that now. Mappings that are open and kernels that are loaded are used as before. Blocks for some
+    /// Has no memory of peers mapped anew or unmapped, no kernels loaded and no costs measured while the value lives, after
+    /// what is being done of that now. Mappings that are open and kernels that are loaded are used as before. Blocks for some
     /// milliseconds at most, unless costs are being measured.
     pub fn hold_mappings(&self) -> MappingsHeld {
         self.state.mapping_gate.hold()
@@ -223,13 +223,19 @@ impl Devices {
         self.state.mapping_gate.is_held()
     }
 
-    /// Has memory of peers mapped and kernels loaded while the value lives, although that is held off: a caller that has
-    /// seen that no stream waits may map and load what it needs. Its end blocks until that is done.
+    /// Has memory of peers mapped and unmapped and kernels loaded while the value lives, although that is held off: a caller
+    /// that has seen that no stream waits may map and load what it needs. Its end blocks until that is done.
     pub fn allow_mappings(&self) -> MappingsAllowed {
         self.state.mapping_gate.allow()
     }
 
-    pub(crate) fn mapping_gate(&self) -> &Gate {
+    /// Returns whether mappings that nobody uses are still open, because that was held off.
+    /// [`allow_mappings`](Self::allow_mappings) closes them, and the end of the last hold.
+    pub fn has_unclosed_mappings(&self) -> bool {
+        self.state.mapping_gate.has_unclosed()
+    }
+
+    pub(crate) fn mapping_gate(&self) -> &Arc<Gate> {
         &self.state.mapping_gate
     }
 

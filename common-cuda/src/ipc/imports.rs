@@ -227,7 +227,10 @@ impl Imports {
         let Some(platform) = self.devices.platform_at(into) else { return Reach::Refused };
         let begun = Instant::now();
         let queue = platform.queue(into);
-        let opened = queue.and_then(|queue| Mapping::open(queue.workspace.context.clone(), exported, given));
+        let opened = queue.and_then(|queue| {
+            let gate = self.devices.mapping_gate().clone();
+            Mapping::open(queue.workspace.context.clone(), gate, exported, given)
+        });
         let peer = key.peer;
         let mut state = self.state.lock();
         let (found, reach) = match opened {

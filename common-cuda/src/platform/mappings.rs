@@ -9,10 +9,12 @@ use crate::context::{Context, Scope};
 use crate::driver::{Driver, Failure, FailureKind, Pool};
 use crate::error::DeviceError;
 use crate::exported::{ExportKind, Exported, PieceDescriptor};
+use crate::mapping_gate::Gate;
 
-/// Another process's allocation, or its pool. Dropping it ends the mapping.
+/// Another process's allocation, or its pool. Dropping it ends the mapping, or has the gate end it later.
 pub(crate) struct Mapping {
     context: Arc<Context>,
+    gate: Arc<Gate>,
     mapped: Mapped,
 }
 
@@ -25,13 +27,14 @@ enum Mapped {
     /// before it reports the end of the message: the owner may then free the allocation, and the driver requires that
     /// each importer has freed it first. Freeing such memory neither waits nor orders anything.
     Pool {
-        /// `None` only during the drop.
-        pool: Option<Pool>,
+        pool: Pool,
         /// By their owner's ids. Locked during import and free, so that no allocation is imported twice at a time.
         in_use: Mutex<AHashMap<u64, InUse>>,
     },
     /// An allocation in a pool, while it is in use.
     InPool { pool: Arc<Mapping>, buffer_id: u64, address: u64 },
+    /// Only during the drop.
+    Closed,
 }
 
 struct InUse {
@@ -43,9 +46,10 @@ struct InUse {
 }
 
 impl Mapping {
-    /// Maps an export into a context, with its descriptors.
+    /// Maps an export into a context, with its descriptors. The caller has entered the gate.
     pub(crate) fn open(
         context: Arc<Context>,
+        gate: Arc<Gate>,
         exported: &Exported,
         given: &[PieceDescriptor],
     ) -> Result<Arc<Mapping>, DeviceError> {
@@ -54,7 +58,7 @@ impl Mapping {
             ExportKind::Descriptor => map_descriptors(&context, exported, given),
             ExportKind::Pool => import_pool(&context, given),
         }?;
-        Ok(Arc::new(Mapping { context, mapped }))
+        Ok(Arc::new(Mapping { context, gate, mapped }))
     }
 
     /// Returns the address of the first byte; null for a pool.
@@ -72,7 +76,7 @@ impl Mapping {
     pub(crate) fn within(self: Arc<Self>, exported: &Exported) -> Result<Arc<Mapping>, DeviceError> {
         let object = || format!("{} bytes of a memory pool of another process", exported.len);
         let refused = |call, reason: &str| DeviceError { call, object: object(), reason: reason.to_owned() };
-        let Mapped::Pool { pool: Some(pool), in_use } = &self.mapped else {
+        let Mapped::Pool { pool, in_use } = &self.mapped else {
             return Err(refused("within", "the mapping is not a pool"));
         };
         let mut in_use = in_use.lock();
@@ -92,8 +96,9 @@ impl Mapping {
             }
         };
         drop(in_use);
-        let context = self.context.clone();
-        Ok(Arc::new(Mapping { context, mapped: Mapped::InPool { pool: self, buffer_id: exported.buffer_id, address } }))
+        let (context, gate) = (self.context.clone(), self.gate.clone());
+        let mapped = Mapped::InPool { pool: self, buffer_id: exported.buffer_id, address };
+        Ok(Arc::new(Mapping { context, gate, mapped }))
     }
 
     /// Releases an allocation of a pool.
@@ -117,40 +122,51 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let driver = self.context.driver;
-        match &mut self.mapped {
-            Mapped::Opened { address } => {
-                // SAFETY: opened once in this context; each copy from or to it holds the mapping.
-                let closed = self.context.enter().and_then(|_scope| unsafe { driver.close_handle(*address) });
-                match closed {
-                    Ok(()) => {}
-                    // The destroyed context has released it.
-                    Err(failure) if failure.context_gone() || failure.kind == FailureKind::InvalidValue => {}
-                    Err(failure) => {
-                        log::debug!("closing a mapping of another process's memory: {}", driver.reason(failure));
-                    }
-                }
-            }
-            Mapped::Physical { address, len } => {
-                // The mapping belongs to no context, but the driver requires a current one.
-                let scope = self.context.enter();
-                // SAFETY: mapped once; each copy from or to it holds the mapping.
-                if let Err(failure) = unsafe { driver.unmap(*address, *len, *len) } {
-                    log::debug!("unmapping another process's memory: {}", driver.reason(failure));
-                }
-                drop(scope);
-            }
-            Mapped::Pool { pool, .. } => {
-                // A device reset destroys its pools, whose handles may belong to other pools by now.
-                if let (Some(pool), Some(_scope)) = (pool.take(), calls(&self.context))
-                    && self.context.alive()
-                    && let Err(failure) = driver.destroy_pool(pool)
-                {
-                    log::debug!("destroying a memory pool: {}", driver.reason(failure));
-                }
-            }
-            Mapped::InPool { pool, buffer_id, .. } => pool.release(*buffer_id),
+        let context = self.context.clone();
+        match std::mem::replace(&mut self.mapped, Mapped::Closed) {
+            Mapped::Opened { address } => self.gate.close(move || close_handle(&context, address)),
+            Mapped::Physical { address, len } => self.gate.close(move || unmap(&context, address, len)),
+            Mapped::Pool { pool, .. } => self.gate.close(move || destroy_pool(&context, pool)),
+            // The owner may free it as soon as the message is over.
+            Mapped::InPool { pool, buffer_id, .. } => pool.release(buffer_id),
+            Mapped::Closed => {}
         }
+    }
+}
+
+/// Ends a mapping by a handle, which nobody uses.
+fn close_handle(context: &Context, address: u64) {
+    let driver = context.driver;
+    // SAFETY: opened once in this context; each copy from or to it holds the mapping.
+    let closed = context.enter().and_then(|_scope| unsafe { driver.close_handle(address) });
+    match closed {
+        Ok(()) => {}
+        // The destroyed context has released it.
+        Err(failure) if failure.context_gone() || failure.kind == FailureKind::InvalidValue => {}
+        Err(failure) => {
+            log::debug!("closing a mapping of another process's memory: {}", driver.reason(failure));
+        }
+    }
+}
+
+/// Ends a mapping of physical memory, which nobody uses.
+fn unmap(context: &Context, address: u64, len: usize) {
+    // The mapping belongs to no context, but the driver requires a current one.
+    let _scope = context.enter();
+    // SAFETY: mapped once; each copy from or to it holds the mapping.
+    if let Err(failure) = unsafe { context.driver.unmap(address, len, len) } {
+        log::debug!("unmapping another process's memory: {}", context.driver.reason(failure));
+    }
+}
+
+/// Ends the import of a pool, none of whose allocations is in use.
+fn destroy_pool(context: &Context, pool: Pool) {
+    // A device reset destroys its pools, whose handles may belong to other pools by now.
+    if let Some(_scope) = calls(context)
+        && context.alive()
+        && let Err(failure) = context.driver.destroy_pool(pool)
+    {
+        log::debug!("destroying a memory pool: {}", context.driver.reason(failure));
     }
 }
 
@@ -161,7 +177,7 @@ fn open_handle(context: &Arc<Context>, exported: &Exported) -> Result<Mapped, De
     // Codes that elsewhere report the end of a context mean here that the handle is not for this process or context.
     let address = opened.map_err(|failure| driver.error(failure, object()))?;
     if !holds(driver, address, exported.len) {
-        drop(Mapping { context: context.clone(), mapped: Mapped::Opened { address } });
+        close_handle(context, address);
         let reason = "the opened allocation is shorter than its owner reported".to_owned();
         return Err(DeviceError { call: "open_handle", object: object(), reason });
     }
@@ -197,7 +213,7 @@ fn import_pool(context: &Context, given: &[PieceDescriptor]) -> Result<Mapped, D
     };
     let opened = context.enter().and_then(|_scope| driver.import_pool(descriptor.as_fd(), driver.current_device()?));
     let pool = opened.map_err(|failure| driver.error(failure, object()))?;
-    Ok(Mapped::Pool { pool: Some(pool), in_use: Mutex::default() })
+    Ok(Mapped::Pool { pool, in_use: Mutex::default() })
 }
 
 /// The context is current.

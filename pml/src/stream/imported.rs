@@ -40,10 +40,10 @@ impl Drop for Imported {
 impl Shared {
     /// Closes mappings that nobody needs, if no stream has anything to do. Otherwise they wait for another call.
     pub(super) fn close_unneeded(&self) {
-        if !self.unneeded.is_empty() {
+        if !self.unneeded.is_empty() || self.engine.devices().has_unclosed_mappings() {
             let close = || self.unneeded.close_all(&self.exchange.imports);
             let closed = while_quiet(&self.engine, &self.streams(), Duration::ZERO, close);
-            log::debug!("unmapped memory into which streams have put: {}", closed.is_ok());
+            log::debug!("unmapped memory of peers that nobody needs: {}", closed.is_ok());
         }
     }
 }
