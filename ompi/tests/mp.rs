@@ -14,9 +14,9 @@ fn libmps_calls_move_ordered_data_and_refuse_what_is_wrong() {
         command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::program("mp")).arg(level);
         let run = support::finish_within(&mut command, LIMIT).assert_success();
         assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
-        // Of each process and pass: three sizes with three ping-pongs, prepared messages and one-sided operations, and
-        // what is left.
-        support::assert_checked(&run, 2 * 2 * (3 * (3 * 12 + 12 + 8) + 4 + 2));
+        // Of each process and pass: three sizes with three ping-pongs, prepared messages, one-sided operations and sends
+        // after puts, and what is left.
+        support::assert_checked(&run, 2 * 2 * (3 * (3 * 12 + 12 + 8 + 8) + 4 + 2));
         let said = run.stdout + &run.stderr;
         for reason in [
             "mp_isend: mp_init was not called, or mp_finalize was",

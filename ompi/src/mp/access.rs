@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cableway_pml::{Access, Buffer, Change, Error, StreamJob};
+use cableway_pml::{Access, Buffer, Change, Error, MessageWatch, StreamJob};
 use parking_lot::Mutex;
 
 use super::window::Opened;
@@ -25,6 +25,8 @@ pub(super) struct Move {
     pub(super) len: u64,
     pub(super) store: bool,
     pub(super) started: bool,
+    /// The put after which this one ends, until that is over.
+    pub(super) after: Option<MessageWatch>,
     pub(super) result: Arc<Mutex<Option<Result<(), Error>>>>,
 }
 
@@ -56,7 +58,13 @@ impl StreamJob for Move {
         {
             return Some(Err(error));
         }
-        let ended = self.result.lock().take();
-        ended.or_else(|| self.window.check().err().map(Err))
+        if self.after.as_ref().is_none_or(MessageWatch::is_over) {
+            self.after = None;
+            let ended = self.result.lock().take();
+            if ended.is_some() {
+                return ended;
+            }
+        }
+        self.window.check().err().map(Err)
     }
 }

@@ -2,14 +2,16 @@
 
 mod access;
 mod kernel;
+mod order;
 mod post;
 mod window;
 mod write;
 
 use std::ffi::{c_char, c_int, c_void};
+use std::time::{Duration, Instant};
 
 use cableway_common_cuda::{HostRegistration, MemoryClass, Vendor};
-use cableway_pml::{Stream, StreamMessage};
+use cableway_pml::{DeviceRange, Engine, Stream, StreamMessage};
 
 use crate::guard::guarded;
 use crate::state;
@@ -114,6 +116,23 @@ unsafe extern "C" fn cableway_mp_stream_open(
 
 /// Makes host memory known to the drivers. Returns null for other memory.
 ///
+/// How long [`settle`] waits at most. The default stream may wait for a stream that waits for a message.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Waits for the default stream's work on device memory, such as a `cudaMemset` that has returned: puts of peers and
+/// messages that the host starts have no order with it. The driver completes later synchronous calls on the memory before
+/// they return.
+fn settle(engine: &Engine, address: *mut c_void, len: u64) {
+    let Ok(bytes) = usize::try_from(len) else { return };
+    let location = engine.devices().classify(address.cast(), bytes);
+    let memory = DeviceRange { address: address.cast(), len: bytes, location };
+    let until = Instant::now() + PATIENCE;
+    // A destroyed context has nothing to do.
+    while location.on_device() && matches!(engine.is_settled(&memory), Ok(false)) && Instant::now() < until {
+        engine.progress();
+    }
+}
+
 /// # Safety
 /// The memory stays mapped until [`cableway_mp_memory_release`].
 #[unsafe(no_mangle)]
@@ -121,6 +140,7 @@ unsafe extern "C" fn cableway_mp_memory_register(address: *mut c_void, len: u64)
     guarded(std::ptr::null_mut(), || {
         let (Some(engine), Ok(bytes)) = (state::engine(), usize::try_from(len)) else { return std::ptr::null_mut() };
         if engine.devices().classify(address.cast(), bytes).class != MemoryClass::Host {
+            settle(&engine, address, len);
             return std::ptr::null_mut();
         }
         // SAFETY: the caller's promise.

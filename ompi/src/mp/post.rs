@@ -8,6 +8,7 @@ use cableway_datatype::{Datatype, Layout, Predefined};
 use cableway_pml::{Buffer, Communicator, KernelWords, Stream, StreamBatch, StreamMessage, Streams};
 
 use super::access::{Memory, Move};
+use super::order::{self, Lane};
 use super::window::Opened;
 use super::{Why, answer, text};
 use crate::state;
@@ -78,6 +79,7 @@ unsafe extern "C" fn cableway_mp_post(
     room: usize,
 ) -> c_int {
     let call = || {
+        let lane = Lane::Stream(stream.expose_provenance());
         // SAFETY: the caller's promise, here and below.
         let (job, stream) = unsafe { (&*job, stream.as_ref()) };
         // SAFETY: as above.
@@ -93,7 +95,7 @@ unsafe extern "C" fn cableway_mp_post(
         let mut made: Vec<Option<StreamMessage>> = Vec::with_capacity(count);
         for operation in &*operations {
             let to = match (&mut batch, operation.words.is_null()) {
-                (Some(batch), _) => To::Stream(batch),
+                (Some(batch), _) => To::Stream(batch, lane),
                 (None, true) => To::Host(&streams),
                 // SAFETY: as above.
                 (None, false) => To::Kernel(&streams, unsafe { words_of(operation.words) }),
@@ -146,10 +148,20 @@ fn explained(error: &cableway_pml::Error, operations: &[Operation]) -> String {
 
 /// Where operations go.
 enum To<'t, 's> {
-    Stream(&'t mut StreamBatch<'s>),
+    Stream(&'t mut StreamBatch<'s>, Lane),
     Host(&'t Streams),
     /// The thread, once a kernel says so.
     Kernel(&'t Streams, Arc<KernelWords>),
+}
+
+impl To<'_, '_> {
+    fn lane(&self) -> Lane {
+        match self {
+            To::Stream(_, lane) => *lane,
+            To::Host(_) => Lane::Host,
+            To::Kernel(..) => Lane::Kernel,
+        }
+    }
 }
 
 /// Adds one operation. Returns its message if it has one.
@@ -162,20 +174,29 @@ unsafe fn add(
     to: To<'_, '_>,
     made: &[Option<StreamMessage>],
 ) -> Result<Option<StreamMessage>, String> {
-    let peer = operation.peer;
+    let (peer, lane) = (operation.peer, to.lane());
     match operation.kind {
         kind::SEND | kind::RECEIVE => {
             // SAFETY: the caller's promise.
             let layout = unsafe { operation.layout() }?;
             let buffer = operation.buffer(layout.as_ref().map(|(base, layout)| (*base, layout)));
             let send = operation.kind == kind::SEND;
+            let puts = if send { order::before_send(on, peer, lane) } else { Vec::new() };
             // SAFETY: the caller's promise.
             let message = unsafe {
                 match (to, send) {
-                    (To::Stream(batch), true) => batch.isend(on, peer, TAG, buffer),
-                    (To::Stream(batch), false) => batch.irecv(on, peer, TAG, buffer),
-                    (To::Host(streams), true) => streams.isend(on, peer, TAG, buffer),
-                    (To::Kernel(streams, words), true) => streams.isend_by_kernel(&words, on, (peer, TAG), buffer),
+                    (To::Stream(batch, _), true) => {
+                        batch.wait_watched(&puts);
+                        batch.isend(on, peer, TAG, buffer)
+                    }
+                    (To::Stream(batch, _), false) => batch.irecv(on, peer, TAG, buffer),
+                    (To::Host(streams), true) => {
+                        streams.wait_watched(&puts).map_err(text)?;
+                        streams.isend(on, peer, TAG, buffer)
+                    }
+                    (To::Kernel(streams, words), true) => {
+                        streams.isend_by_kernel(&words, on, (peer, TAG), buffer, &puts)
+                    }
                     (To::Kernel(..), false) => return Err("a kernel starts no receive".to_owned()),
                     (To::Host(streams), false) => streams.irecv(on, peer, TAG, buffer),
                 }
@@ -184,20 +205,24 @@ unsafe fn add(
         }
         kind::PUT | kind::GET => {
             // SAFETY: the caller's promise.
-            let job = Box::new(unsafe { operation.access(on) }?);
-            match to {
-                // SAFETY: the caller's promise.
-                To::Stream(batch) => Ok(Some(unsafe { batch.run(job) })),
-                // SAFETY: the caller's promise.
-                To::Host(streams) => unsafe { streams.run(job) }.map(Some).map_err(text),
-                To::Kernel(streams, words) => {
-                    // SAFETY: the caller's promise.
-                    unsafe { streams.run_by_kernel(&words, on, peer, job) }.map(Some).map_err(text)
-                }
+            let mut job = Box::new(unsafe { operation.access(on) }?);
+            let put = job.store;
+            job.after = if put { order::before_put(on, peer, lane) } else { None };
+            // SAFETY: the caller's promise, here and below.
+            let message = match to {
+                To::Stream(batch, _) => unsafe { batch.run(job) },
+                // SAFETY: as above.
+                To::Host(streams) => unsafe { streams.run(job) }.map_err(text)?,
+                // SAFETY: as above.
+                To::Kernel(streams, words) => unsafe { streams.run_by_kernel(&words, on, peer, job) }.map_err(text)?,
+            };
+            if put {
+                order::note_put(on, peer, lane, message.watch());
             }
+            Ok(Some(message))
         }
         other => {
-            let To::Stream(batch) = to else { return Err("it needs a stream".to_owned()) };
+            let To::Stream(batch, _) = to else { return Err("it needs a stream".to_owned()) };
             match other {
                 kind::WAIT => batch.wait(&[operation.awaited(made)?]),
                 // SAFETY: the caller's promise.
@@ -264,7 +289,17 @@ impl Operation {
             Memory::Program(self.address.expose_provenance())
         };
         let (len, store) = (self.len, self.kind == kind::PUT);
-        Ok(Move { window, target, displacement, memory, len, store, started: false, result: Arc::default() })
+        Ok(Move {
+            window,
+            target,
+            displacement,
+            memory,
+            len,
+            store,
+            started: false,
+            after: None,
+            result: Arc::default(),
+        })
     }
 
     /// Returns the message that a wait is for.

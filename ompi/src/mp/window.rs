@@ -42,6 +42,7 @@ unsafe extern "C" fn cableway_mp_window_new(
             Arc::increment_strong_count(communicator);
             Arc::from_raw(communicator)
         };
+        super::settle(&engine, address, len);
         let exposed = Exposed::Memory { address: address.cast(), len, unit: 1 };
         // SAFETY: the caller's promise.
         let window = unsafe { Window::new(&engine, communicator.clone(), exposed, Arc::new(Host)) }.map_err(text)?;

@@ -212,6 +212,49 @@ static void one_sided(size_t bytes)
     CHECK_EQUAL(cuda.free(memory) | cuda.free(out), 0);
 }
 
+/* A send starts after the puts to its rank that the host or its stream posted before, though nobody waits for them. The last
+ * put ends after the others. */
+static void sends_follow_puts(size_t bytes)
+{
+    enum { PARTS = 16, ROUNDS = 8 };
+    device_pointer out = device_memory(PARTS * bytes);
+    unsigned char *memory = calloc(PARTS, bytes), *want = malloc(PARTS * bytes);
+    mp_request_t last, send, recv;
+    mp_window_t window;
+    char sent = 0, received = 0;
+    CHECK(NULL != memory && NULL != want);
+    CHECK_EQUAL(mp_window_create(memory, PARTS * bytes, &window), MP_SUCCESS);
+    for (int round = 0; round < ROUNDS; round++) {
+        const int streams = round % 2, waits = round / 2 % 2;
+        fill(out, 16 * test.rank + round + 1, PARTS * bytes);
+        synchronize();
+        CHECK_EQUAL(mp_irecv(&received, 1, other, NULL, &recv), MP_SUCCESS);
+        barrier();
+        for (int i = 0; i < PARTS; i++) {
+            const int flags = waits && PARTS - 1 == i ? 0 : MP_PUT_NOWAIT;
+            CHECK_EQUAL(streams ? mp_iput_on_stream(at(out + i * bytes), (int) bytes, NULL, other, i * bytes, &window, &last,
+                                                    flags, stream)
+                                : mp_iput(at(out + i * bytes), (int) bytes, NULL, other, i * bytes, &window, &last, flags),
+                        MP_SUCCESS);
+        }
+        if (waits) {
+            CHECK_EQUAL(mp_wait(&last), MP_SUCCESS);
+        }
+        CHECK_EQUAL(streams ? mp_isend_on_stream(&sent, 1, other, NULL, &send, stream)
+                            : mp_isend(&sent, 1, other, NULL, &send), MP_SUCCESS);
+        CHECK_EQUAL(mp_wait(&recv), MP_SUCCESS);
+        memset(want, 16 * other + round + 1, PARTS * bytes);
+        CHECK_EQUAL(memcmp(memory, want, PARTS * bytes), 0);
+        CHECK_EQUAL(mp_wait(&send), MP_SUCCESS);
+        count_check();
+        barrier();
+    }
+    CHECK_EQUAL(mp_window_destroy(&window), MP_SUCCESS);
+    free(memory);
+    free(want);
+    CHECK_EQUAL(cuda.free(out), 0);
+}
+
 /* A stream waits for a word until exactly the condition holds. */
 static void words(void)
 {
@@ -335,6 +378,7 @@ int main(int argc, char **argv)
             }
             prepared(sizes[i]);
             one_sided(sizes[i]);
+            sends_follow_puts(sizes[i]);
         }
         words();
         errors();

@@ -6,7 +6,7 @@ use cableway_common_cuda::{StreamStep, WaitCondition, WordOperation};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use super::message::StreamMessage;
+use super::message::{MessageWatch, StreamMessage};
 use super::operation::{Described, Message, StreamJob};
 use super::prepared::pair::{Agreed, Pair};
 use super::queue::Written;
@@ -97,8 +97,16 @@ impl<'s> StreamBatch<'s> {
 
     /// Makes the stream wait until all of the messages are over.
     pub fn wait(&mut self, messages: &[&StreamMessage]) {
-        let open: Vec<Arc<Message>> =
-            messages.iter().map(|message| message.inner().clone()).filter(|message| !message.is_over()).collect();
+        self.wait_for(messages.iter().map(|message| message.inner().clone()).filter(|message| !message.is_over()));
+    }
+
+    /// Does the same for messages that others keep.
+    pub fn wait_watched(&mut self, messages: &[MessageWatch]) {
+        self.wait_for(messages.iter().filter_map(MessageWatch::open));
+    }
+
+    fn wait_for(&mut self, open: impl Iterator<Item = Arc<Message>>) {
+        let open: Vec<_> = open.collect();
         // What a message has written is visible to the stream's later work, as to any work that is added now.
         if open.is_empty() {
             return;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use cableway_common_cuda::Vendor;
 
 use super::kernel_words::{KernelWords, MessageOrder};
-use super::message::StreamMessage;
+use super::message::{MessageWatch, StreamMessage};
 use super::operation::{Described, Message, StreamJob};
 use super::shared::Shared;
 use super::streams::Streams;
@@ -20,6 +20,8 @@ struct ByKernel {
     shared: Weak<Shared>,
     message: Arc<Message>,
     words: Arc<KernelWords>,
+    /// Messages that are over before this one starts.
+    after: Vec<MessageWatch>,
     order: Arc<MessageOrder>,
     state: State,
 }
@@ -36,7 +38,7 @@ enum State {
 impl StreamJob for ByKernel {
     fn poll(&mut self) -> Option<Result<(), Error>> {
         match self.state {
-            State::Waits if !self.words.is_started() => return None,
+            State::Waits if !self.words.is_started() || !self.after.iter().all(MessageWatch::is_over) => return None,
             State::Waits => self.start(),
             State::IsUnderWay => {}
             State::GivenUp => return Some(Err(Error::StreamsEnded)),
@@ -55,6 +57,7 @@ impl StreamJob for ByKernel {
 impl ByKernel {
     fn start(&mut self) {
         self.state = State::IsUnderWay;
+        self.after = Vec::new();
         // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before. The
         // caller of `start_by_kernel` keeps the buffer.
         unsafe { self.message.start(&self.engine) };
@@ -92,8 +95,8 @@ impl Streams {
         shared.kernels.take(&program, held).map(Arc::new).map_err(Error::Stream)
     }
 
-    /// Describes a send that starts once a kernel has stored to *start*. Messages to one rank start in the order in which
-    /// they are described.
+    /// Describes a send that starts once a kernel has stored to *start* and the messages of `after` are over. Messages to one
+    /// rank start in the order in which they are described.
     ///
     /// # Safety
     /// The buffer stays valid until the message is over, and unwritten once the kernel has stored to *start*. The
@@ -107,6 +110,7 @@ impl Streams {
         to: &Arc<Communicator>,
         (dest, tag): (i32, i32),
         buffer: Buffer<'_>,
+        after: &[MessageWatch],
     ) -> Result<StreamMessage, Error> {
         let described = Described::send(to, dest, tag, buffer)?;
         let buffer = described.buffer.borrow();
@@ -114,7 +118,7 @@ impl Streams {
         // The driver is asked for a new allocation now, and not while the kernel runs.
         buffer.classify(self.started()?.engine.devices());
         // SAFETY: the caller's promise.
-        unsafe { self.start_by_kernel(words, to, dest, Message::new(described)) }
+        unsafe { self.start_by_kernel(words, to, dest, Message::new(described), after.to_vec()) }
     }
 
     /// Describes a job to rank `dest` that starts once a kernel has stored to *start*, in the order of messages.
@@ -132,7 +136,7 @@ impl Streams {
         job: Box<dyn StreamJob>,
     ) -> Result<StreamMessage, Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.start_by_kernel(words, to, dest, Message::job(job)) }
+        unsafe { self.start_by_kernel(words, to, dest, Message::job(job), Vec::new()) }
     }
 
     /// # Safety
@@ -143,6 +147,7 @@ impl Streams {
         to: &Arc<Communicator>,
         dest: i32,
         message: Arc<Message>,
+        after: Vec<MessageWatch>,
     ) -> Result<StreamMessage, Error> {
         let shared = self.started()?;
         let order = shared.kernels.order(Arc::as_ptr(to).expose_provenance(), dest);
@@ -151,6 +156,7 @@ impl Streams {
             shared: Arc::downgrade(shared),
             message,
             words: words.clone(),
+            after,
             order: order.clone(),
             state: State::Waits,
         };

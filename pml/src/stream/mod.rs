@@ -41,7 +41,7 @@ pub use alone::PutPath;
 pub use batch::StreamBatch;
 pub use handle::Stream;
 pub use kernel_words::KernelWords;
-pub use message::StreamMessage;
+pub use message::{MessageWatch, StreamMessage};
 pub use operation::StreamJob;
 pub use persistent::Prepared;
 pub use prepared::pair::PreparedPath;

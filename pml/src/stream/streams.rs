@@ -9,7 +9,7 @@ use cableway_common_cuda::{ProgramStream, Vendor};
 use parking_lot::Mutex;
 
 use super::handle::Stream;
-use super::message::StreamMessage;
+use super::message::{MessageWatch, StreamMessage};
 use super::operation::{Described, Message, StreamJob};
 use super::prepared::quiet::{PATIENCE, while_quiet};
 use super::proxy;
@@ -118,6 +118,14 @@ impl Streams {
         let described = Described::receive(on, source, tag, buffer)?;
         // SAFETY: the caller's promise.
         unsafe { self.start(described) }
+    }
+
+    /// Waits on the calling thread until messages are over.
+    ///
+    /// # Errors
+    /// The thread of streams has ended, or this process is a forked child.
+    pub fn wait_watched(&self, messages: &[MessageWatch]) -> Result<(), Error> {
+        self.inner.shared.wait_until(|| messages.iter().all(MessageWatch::is_over))
     }
 
     /// Has the thread poll a job from now on. Streams can wait for it.
