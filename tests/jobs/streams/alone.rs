@@ -203,6 +203,8 @@ pub(super) fn pools() -> Outcome {
         map(&stream, &keys[peer as usize], false)?;
         let source = program.app.malloc(1 << 20);
         program.app.upload(source, &pattern(1 << 20, program.me));
+        // The upload may return before the device has the data.
+        program.app.download(source, 1);
         let mut field = raw(source, 1 << 20);
         stream.scope(|scope| scope.put(&scope.lend(&mut field)?, keys[peer as usize].at(0), None))?;
         stream.check()?;
