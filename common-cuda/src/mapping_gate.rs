@@ -8,27 +8,37 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cableway_base::fork::Origin;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 /// What closes a mapping.
 type Closing = Box<dyn FnOnce() + Send>;
+/// Called when a mapping is to be closed later. Returns false once it is not needed any more.
+type Waker = Box<dyn Fn() -> bool + Send>;
 
-/// Lets mappings be opened and kernels be loaded, or not.
+/// Lets mappings be opened and closed and kernels be loaded, or not.
 #[derive(Default)]
 pub(crate) struct Gate {
     /// Values of [`MappingsHeld`].
     held: AtomicUsize,
+    /// Those of them that no [`MappingsAllowed`] overrides.
+    firm: AtomicUsize,
     /// Values of [`MappingsAllowed`].
     allowed: AtomicUsize,
     /// Shared by threads that open or close mappings or load kernels.
     opening: RwLock<()>,
     /// Mappings that are to be closed once that is not held off.
     unclosed: Mutex<Vec<Closing>>,
+    /// Locked while they are closed.
+    closing: Mutex<()>,
+    wakers: Mutex<Vec<Waker>>,
 }
 
 /// While such a value lives, no memory of a peer is mapped anew or unmapped, and no kernels are loaded.
 pub struct MappingsHeld {
     gate: Arc<Gate>,
+    firm: bool,
+    origin: Origin,
 }
 
 /// While such a value lives, memory of peers is mapped and unmapped and kernels are loaded although that is held off.
@@ -37,12 +47,14 @@ pub struct MappingsAllowed {
 }
 
 impl Gate {
-    /// Returns a guard for a mapping that is opened now, or kernels that are loaded, or `None` if that is held off.
+    /// Returns a guard for mappings that are opened or closed now, or kernels that are loaded, or `None` if that is held
+    /// off.
     pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let guard = self.opening.read_recursive();
         // `hold` and the end of `allow` count before they wait for threads inside. So a thread that may go on by their
         // counts is waited for.
-        let open = self.held.load(Ordering::SeqCst) == 0 || self.allowed.load(Ordering::SeqCst) != 0;
+        let allowed = || self.allowed.load(Ordering::SeqCst) != 0 && self.firm.load(Ordering::SeqCst) == 0;
+        let open = self.held.load(Ordering::SeqCst) == 0 || allowed();
         open.then_some(guard)
     }
 
@@ -59,6 +71,14 @@ impl Gate {
         self.unclosed.lock().push(Box::new(closing));
         // Those who end a hold may have looked before.
         self.close_rest();
+        if self.has_unclosed() {
+            self.wakers.lock().retain(|waker| waker());
+        }
+    }
+
+    /// Has a function called whenever a mapping is to be closed later, until it returns false. It must not use the gate.
+    pub(crate) fn add_waker(&self, waker: impl Fn() -> bool + Send + 'static) {
+        self.wakers.lock().push(Box::new(waker));
     }
 
     /// Returns whether mappings are to be closed.
@@ -66,9 +86,10 @@ impl Gate {
         !self.unclosed.lock().is_empty()
     }
 
-    /// Closes what is to be closed, unless that is held off.
-    fn close_rest(&self) {
-        if let Some(_closing) = self.enter() {
+    /// Closes what is to be closed, unless that is held off. All of it is closed then, also what another thread closes.
+    pub(crate) fn close_rest(&self) {
+        if let Some(_entered) = self.enter() {
+            let _one = self.closing.lock();
             let unclosed = std::mem::take(&mut *self.unclosed.lock());
             unclosed.into_iter().for_each(|closing| closing());
         }
@@ -77,22 +98,37 @@ impl Gate {
     /// Lets mappings be opened and closed and kernels be loaded although that is held off.
     pub(crate) fn allow(self: &Arc<Self>) -> MappingsAllowed {
         self.allowed.fetch_add(1, Ordering::SeqCst);
+        let allowed = MappingsAllowed { gate: self.clone() };
         self.close_rest();
-        MappingsAllowed { gate: self.clone() }
+        allowed
     }
 
-    /// Holds mappings and kernels off, after those being opened or loaded now.
+    /// Holds mappings and kernels off, after those being opened, closed or loaded now.
     pub(crate) fn hold(self: &Arc<Self>) -> MappingsHeld {
+        self.count_hold(false)
+    }
+
+    /// Does the same, and [`allow`](Self::allow) has no effect meanwhile.
+    pub(crate) fn hold_firmly(self: &Arc<Self>) -> MappingsHeld {
+        self.firm.fetch_add(1, Ordering::SeqCst);
+        self.count_hold(true)
+    }
+
+    fn count_hold(self: &Arc<Self>, firm: bool) -> MappingsHeld {
         self.held.fetch_add(1, Ordering::SeqCst);
         drop(self.opening.write());
-        MappingsHeld { gate: self.clone() }
+        MappingsHeld { gate: self.clone(), firm, origin: Origin::here() }
     }
 }
 
 impl Drop for MappingsHeld {
-    /// Closes the mappings that are to be closed, if this is the last such value.
+    /// Closes the mappings that are to be closed, if this is the last such value. The driver may wait for streams then.
     fn drop(&mut self) {
-        if self.gate.held.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.firm {
+            self.gate.firm.fetch_sub(1, Ordering::SeqCst);
+        }
+        // The driver does not work in a forked child, and locks may be held for ever.
+        if self.gate.held.fetch_sub(1, Ordering::SeqCst) == 1 && self.origin.is_here() {
             self.gate.close_rest();
         }
     }
@@ -130,6 +166,29 @@ mod tests {
         assert!(gate.enter().is_none());
         drop(held);
         assert!(gate.enter().is_some());
+    }
+
+    #[test]
+    fn a_firm_hold_is_not_overridden() {
+        let gate = Arc::new(Gate::default());
+        let allowed = gate.allow();
+        let firm = gate.hold_firmly();
+        assert!(gate.is_held() && gate.enter().is_none());
+        drop(firm);
+        assert!(gate.enter().is_some());
+        drop(allowed);
+    }
+
+    #[test]
+    fn those_who_close_mappings_are_woken() {
+        let (gate, woken) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+        let count = woken.clone();
+        gate.add_waker(move || count.fetch_add(1, Ordering::SeqCst) == 0);
+        gate.close(|| {});
+        assert_eq!(woken.load(Ordering::SeqCst), 0, "it was closed at once");
+        let _held = gate.hold();
+        (0..3).for_each(|_| gate.close(|| {}));
+        assert_eq!(woken.load(Ordering::SeqCst), 2, "until it is not needed any more");
     }
 
     #[test]

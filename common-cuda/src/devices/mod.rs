@@ -213,9 +213,15 @@ impl Devices {
 
     /// Has no memory of peers mapped anew or unmapped, no kernels loaded and no costs measured while the value lives, after
     /// what is being done of that now. Mappings that are open and kernels that are loaded are used as before. Blocks for some
-    /// milliseconds at most, unless costs are being measured.
+    /// milliseconds at most, unless costs are being measured or the driver waits for the program's kernels.
     pub fn hold_mappings(&self) -> MappingsHeld {
         self.state.mapping_gate.hold()
+    }
+
+    /// Does the same, and [`allow_mappings`](Self::allow_mappings) has no effect meanwhile: for callers whose kernels run in
+    /// streams that nobody has described.
+    pub fn hold_mappings_firmly(&self) -> MappingsHeld {
+        self.state.mapping_gate.hold_firmly()
     }
 
     /// Returns whether mappings are held off: a stream of the program may wait for a message.
@@ -233,6 +239,11 @@ impl Devices {
     /// [`allow_mappings`](Self::allow_mappings) closes them, and the end of the last hold.
     pub fn has_unclosed_mappings(&self) -> bool {
         self.state.mapping_gate.has_unclosed()
+    }
+
+    /// Has a function called whenever a mapping is to be closed later, until it returns false. It must not use `Devices`.
+    pub fn on_unclosed_mapping(&self, waker: impl Fn() -> bool + Send + 'static) {
+        self.state.mapping_gate.add_waker(waker);
     }
 
     pub(crate) fn mapping_gate(&self) -> &Arc<Gate> {

@@ -24,7 +24,7 @@ const ASKED: usize = 8;
 const MET: usize = 4;
 
 /// The mappings of peers' memory, bounded by number and by bytes. The least recently used are closed. A mapping in use
-/// is closed when its last user drops it.
+/// is closed when its last user drops it, or once that is not held off any more ([`Devices::hold_mappings`]).
 pub struct Imports {
     devices: Devices,
     most: usize,
@@ -129,6 +129,8 @@ impl Imports {
             return Ok(Reach::Mapped(mapped));
         }
         let Some(_opening) = self.devices.mapping_gate().enter() else { return Ok(Reach::NotYet) };
+        // The peer may have allocated again what it freed.
+        self.devices.mapping_gate().close_rest();
         // Check the context only now. If the context of a mapping is destroyed, the copy itself fails.
         platform.context_id(into)?;
         let closed;

@@ -104,11 +104,9 @@ impl Kernels {
     /// Ends what waits for other messages, and lets kernels pass every wait for a message that has not ended: nobody looks at
     /// it any more.
     pub(super) fn give_up(&self) {
-        for order in self.orders.lock().values() {
-            while let Some(message) = order.pass() {
-                message.end(Err(Error::StreamsEnded));
-            }
-        }
+        let waiting: Vec<_> =
+            self.orders.lock().values().flat_map(|order| std::iter::from_fn(|| order.pass())).collect();
+        waiting.iter().for_each(|message| message.end(Err(Error::StreamsEnded)));
         for board in &*self.boards.lock() {
             let used = board.used.lock();
             let lines = used.iter().enumerate().filter(|(_, used)| **used).map(|(line, _)| line * LINE + OVER);

@@ -42,7 +42,9 @@ impl Drop for Ending<'_> {
         self.0.exchange.give_up(&Error::StreamsEnded);
         self.0.kernels.give_up();
         // The engine still uses them.
-        std::mem::forget(self.0.take_started());
+        let started = self.0.take_started();
+        started.iter().for_each(|message| message.let_go());
+        std::mem::forget(started);
         self.0.done.notify_all();
         // A stream that has not passed its last call may still write to its words.
         streams.into_iter().filter(|state| !state.is_at_rest()).for_each(std::mem::forget);

@@ -50,7 +50,7 @@ pub(super) struct Control {
 
 impl Shared {
     pub(super) fn new(engine: &Arc<Engine>) -> Arc<Shared> {
-        Arc::new(Shared {
+        let shared = Arc::new(Shared {
             engine: engine.clone(),
             control: Mutex::default(),
             wake: Condvar::new(),
@@ -61,7 +61,11 @@ impl Shared {
             exchange: Exchange::new(engine),
             kernels: Kernels::default(),
             unneeded: Unneeded::default(),
-        })
+        });
+        // The thread closes mappings when no stream has work.
+        let weak = Arc::downgrade(&shared);
+        engine.devices().on_unclosed_mapping(move || weak.upgrade().map(|shared| shared.called()).is_some());
+        shared
     }
 
     /// Returns the streams that are described or have something left to do.
@@ -151,12 +155,13 @@ impl Shared {
     pub(super) fn remove_unused(&self, streams: &mut Vec<Arc<StreamState>>) {
         streams.clear();
         let mut control = self.control.lock();
-        let control = &mut *control;
         // Held by this list only, so no handle is left.
         let unused = |state: &mut Arc<StreamState>| Arc::strong_count(state) == 1 && state.is_at_rest();
-        for state in control.streams.extract_if(.., unused) {
-            control.kept.push(state.words().clone());
-        }
+        let removed: Vec<_> = control.streams.extract_if(.., unused).collect();
+        control.kept.extend(removed.iter().map(|state| state.words().clone()));
         streams.extend(control.streams.iter().cloned());
+        drop(control);
+        // The end of the last one may call the driver, which may wait for the program.
+        drop(removed);
     }
 }
