@@ -93,6 +93,8 @@ struct cableway_mp {
     bool (*words_seen)(const void *words);
     /* Returns whether streams and kernels of the current context reach memory: a device's, or registered memory of the host. */
     bool (*reaches)(const void *address, uint64_t len);
+    /* Makes progress on the calling thread. */
+    void (*progress)(void);
 };
 
 #endif

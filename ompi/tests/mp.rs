@@ -16,12 +16,13 @@ fn libmps_calls_move_ordered_data_and_refuse_what_is_wrong() {
         assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
         // Of each process and pass: three sizes with three ping-pongs, prepared messages, one-sided operations and sends
         // after puts, and what is left.
-        support::assert_checked(&run, 2 * 2 * (3 * (3 * 12 + 12 + 8 + 8) + 4 + 2));
+        support::assert_checked(&run, 2 * 2 * (3 * (3 * 12 + 12 + 8 + 12) + 4 + 2));
         let said = run.stdout + &run.stderr;
         for reason in [
             "mp_isend: mp_init was not called, or mp_finalize was",
             "mp_init: there is no rank 2: the communicator has 2",
             "mp_init: it was called before: call mp_finalize first",
+            "mp_desc_queue_add_wait_send: the request was prepared with MP_PUT_NOWAIT",
             "mp_isend: 5 bytes at",
             "mp_wait: the request is NULL, or was waited for",
             "mp_wait: the request was prepared and not posted",

@@ -111,10 +111,11 @@ pub(crate) struct Component {
     pub(crate) words_follow: unsafe extern "C" fn(*const c_void, *const c_void),
     pub(crate) words_seen: unsafe extern "C" fn(*const c_void) -> bool,
     pub(crate) reaches: unsafe extern "C" fn(*const c_void, u64) -> bool,
+    pub(crate) progress: unsafe extern "C" fn(),
 }
 
 /// The version of this layout.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The function of the component that returns it.
 const LOOKUP: &CStr = c"cableway_mp";
 

@@ -182,6 +182,8 @@ unsafe fn wait(request: *mut *mut Request) -> Result<(), String> {
     if let (Ok(()), Some(words)) = (&ended, words) {
         // SAFETY: the request owns the words.
         while !unsafe { (component.words_seen)(words) } {
+            // SAFETY: the component is open.
+            unsafe { (component.progress)() };
             std::thread::yield_now();
         }
     }

@@ -43,6 +43,7 @@ pub(crate) unsafe fn send_entry(entries: &[Entry], request: *mut *mut Request) -
 pub(crate) unsafe fn wait_entry(entries: &[Entry], request: *mut *mut Request) -> Result<Entry, String> {
     // SAFETY: the caller's promise.
     let awaited = unsafe { live(request) }?;
+    awaited.check_waited()?;
     // SAFETY: the requests are live.
     let earlier = entries.iter().any(|entry| matches!(entry, Entry::Send(other) if unsafe { **other == *request }));
     if !earlier {

@@ -167,6 +167,14 @@ impl Request {
         }
     }
 
+    /// Fails if nobody can wait for the request: its start releases it.
+    pub(crate) fn check_waited(&self) -> Result<(), String> {
+        match self.is_unwaited {
+            true => Err("the request was prepared with MP_PUT_NOWAIT: leave that out to wait for it".to_owned()),
+            false => Ok(()),
+        }
+    }
+
     /// Returns the operation of a request that starts where it is described.
     pub(crate) fn described(&self) -> Operation {
         self.operation

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::CudaStream;
 use crate::call::call;
-use crate::component::{Operation, kind};
+use crate::component::{Component, Operation, kind};
 use crate::job::lock;
 
 /// When a word satisfies a wait: `enum mp_wait_flags`, and `gds_wait_cond_flag_t`, which has one more. The component's
@@ -73,19 +73,21 @@ unsafe extern "C" fn mp_wait32(word: *mut u32, value: u32, flags: c_int) -> c_in
             return Err(format!("the word at {word:p} is in device memory: use mp_wait32_on_stream"));
         }
         // SAFETY: the caller's promise; it is aligned.
-        unsafe { wait(word, value, condition) };
+        unsafe { wait(component, word, value, condition) };
         Ok(())
     })
 }
 
-/// Waits on the calling thread for a word of host memory. The component's thread makes progress meanwhile.
+/// Waits on the calling thread for a word of host memory. Makes progress meanwhile: a peer may put the word.
 ///
 /// # Safety
 /// The word is valid and aligned, and others access it atomically.
-pub(crate) unsafe fn wait(word: *mut u32, value: u32, condition: Condition) {
+pub(crate) unsafe fn wait(component: &Component, word: *mut u32, value: u32, condition: Condition) {
     // SAFETY: the caller's promise.
     let word = unsafe { AtomicU32::from_ptr(word) };
     while !condition.holds(word.load(Ordering::Acquire), value) {
+        // SAFETY: the component is open.
+        unsafe { (component.progress)() };
         std::thread::yield_now();
     }
 }

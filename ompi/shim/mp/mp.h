@@ -30,6 +30,7 @@ void cableway_mp_words_close(void *words);
 void cableway_mp_words_follow(const void *words, const void *message);
 bool cableway_mp_words_seen(const void *words);
 bool cableway_mp_reaches(const void *address, uint64_t len);
+void cableway_mp_progress(void);
 
 /* --- implemented by the shim --- */
 

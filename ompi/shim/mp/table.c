@@ -119,7 +119,7 @@ static int post(const struct cableway_mp_job *job, const void *stream, struct ca
 }
 
 static const struct cableway_mp table = {
-    .version = 2,
+    .version = 3,
     .active = active,
     .open = open_job,
     .close = close_job,
@@ -139,6 +139,7 @@ static const struct cableway_mp table = {
     .words_follow = cableway_mp_words_follow,
     .words_seen = cableway_mp_words_seen,
     .reaches = cableway_mp_reaches,
+    .progress = cableway_mp_progress,
 };
 
 const struct cableway_mp *shim_mp(void)

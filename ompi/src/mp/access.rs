@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use cableway_pml::{Access, Buffer, Change, Error, MessageWatch, StreamJob};
+use cableway_pml::{Access, Buffer, Change, Error, StreamJob};
 use parking_lot::Mutex;
 
+use super::order::Put;
 use super::window::Opened;
 
 /// The memory of this process.
@@ -23,10 +24,9 @@ pub(super) struct Move {
     pub(super) displacement: i64,
     pub(super) memory: Memory,
     pub(super) len: u64,
-    pub(super) store: bool,
+    /// Its place among others, if it is a put.
+    pub(super) put: Option<Put>,
     pub(super) started: bool,
-    /// The put after which this one ends, until that is over.
-    pub(super) after: Option<MessageWatch>,
     pub(super) result: Arc<Mutex<Option<Result<(), Error>>>>,
 }
 
@@ -42,7 +42,7 @@ impl Move {
             target: self.target,
             displacement: self.displacement,
             reach: Buffer::bytes(std::ptr::null(), self.len),
-            change: if self.store { Change::Put(mine) } else { Change::Get(mine) },
+            change: if self.put.is_some() { Change::Put(mine) } else { Change::Get(mine) },
         };
         let result = self.result.clone();
         let then = Box::new(move |ended| *result.lock() = Some(ended));
@@ -53,18 +53,33 @@ impl Move {
 
 impl StreamJob for Move {
     fn poll(&mut self) -> Option<Result<(), Error>> {
-        if !std::mem::replace(&mut self.started, true)
-            && let Err(error) = self.start()
-        {
-            return Some(Err(error));
-        }
-        if self.after.as_ref().is_none_or(MessageWatch::is_over) {
-            self.after = None;
-            let ended = self.result.lock().take();
-            if ended.is_some() {
-                return ended;
+        if !std::mem::replace(&mut self.started, true) {
+            if let Err(error) = self.start() {
+                *self.result.lock() = Some(Err(error));
+            }
+            if let Some(put) = &self.put {
+                put.note_started();
             }
         }
-        self.window.check().err().map(Err)
+        if self.put.as_ref().is_none_or(Put::may_end)
+            && let Some(ended) = self.result.lock().take()
+        {
+            if let Some(put) = &self.put {
+                put.note_over();
+            }
+            return Some(ended);
+        }
+        let error = self.window.check().err()?;
+        // The engine may still read the bytes.
+        if let Memory::Copied(bytes) = std::mem::replace(&mut self.memory, Memory::Program(0)) {
+            Box::leak(bytes);
+        }
+        Some(Err(error))
+    }
+
+    fn let_go(&mut self) {
+        if let Some(put) = &mut self.put {
+            put.let_go();
+        }
     }
 }

@@ -73,6 +73,16 @@ unsafe extern "C" fn cableway_mp_words_seen(words: *const KernelWords) -> bool {
     guarded(true, || unsafe { &*words }.is_seen())
 }
 
+/// Makes progress on the calling thread.
+#[unsafe(no_mangle)]
+extern "C" fn cableway_mp_progress() {
+    guarded((), || {
+        if let Some(engine) = state::engine() {
+            engine.progress();
+        }
+    });
+}
+
 /// Returns whether devices reach memory. The program has opened a stream since it registered memory.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_mp_reaches(address: *const c_void, len: u64) -> bool {

@@ -114,8 +114,6 @@ unsafe extern "C" fn cableway_mp_stream_open(
     unsafe { answer(Why { text: why, room }, call) }
 }
 
-/// Makes host memory known to the drivers. Returns null for other memory.
-///
 /// How long [`settle`] waits at most. The default stream may wait for a stream that waits for a message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -128,11 +126,20 @@ fn settle(engine: &Engine, address: *mut c_void, len: u64) {
     let memory = DeviceRange { address: address.cast(), len: bytes, location };
     let until = Instant::now() + PATIENCE;
     // A destroyed context has nothing to do.
-    while location.on_device() && matches!(engine.is_settled(&memory), Ok(false)) && Instant::now() < until {
+    while location.on_device() && matches!(engine.is_settled(&memory), Ok(false)) {
+        if Instant::now() >= until {
+            log::warn!(
+                "the default stream is busy after {PATIENCE:?}: synchronise it before {len} bytes at {address:p} are \
+                 registered, or peers' data may be overwritten"
+            );
+            return;
+        }
         engine.progress();
     }
 }
 
+/// Makes host memory known to the drivers. Returns null for other memory.
+///
 /// # Safety
 /// The memory stays mapped until [`cableway_mp_memory_release`].
 #[unsafe(no_mangle)]
@@ -140,7 +147,7 @@ unsafe extern "C" fn cableway_mp_memory_register(address: *mut c_void, len: u64)
     guarded(std::ptr::null_mut(), || {
         let (Some(engine), Ok(bytes)) = (state::engine(), usize::try_from(len)) else { return std::ptr::null_mut() };
         if engine.devices().classify(address.cast(), bytes).class != MemoryClass::Host {
-            settle(&engine, address, len);
+            settle(engine, address, len);
             return std::ptr::null_mut();
         }
         // SAFETY: the caller's promise.

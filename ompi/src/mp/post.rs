@@ -8,7 +8,7 @@ use cableway_datatype::{Datatype, Layout, Predefined};
 use cableway_pml::{Buffer, Communicator, KernelWords, Stream, StreamBatch, StreamMessage, Streams};
 
 use super::access::{Memory, Move};
-use super::order::{self, Lane};
+use super::order::{Gate, Lane, PostedPut, Put, Target};
 use super::window::Opened;
 use super::{Why, answer, text};
 use crate::state;
@@ -16,6 +16,8 @@ use crate::streams;
 
 /// The tag of all messages: they match in their order.
 const TAG: i32 = 0;
+/// Handles up to this one mean default streams.
+const LAST_DEFAULT: usize = 2;
 
 /// `enum cableway_mp_kind`
 mod kind {
@@ -79,7 +81,6 @@ unsafe extern "C" fn cableway_mp_post(
     room: usize,
 ) -> c_int {
     let call = || {
-        let lane = Lane::Stream(stream.expose_provenance());
         // SAFETY: the caller's promise, here and below.
         let (job, stream) = unsafe { (&*job, stream.as_ref()) };
         // SAFETY: as above.
@@ -91,8 +92,10 @@ unsafe extern "C" fn cableway_mp_post(
             Arc::increment_strong_count(job.handle);
             Arc::from_raw(job.handle)
         };
+        let lane = stream.map_or(Lane::Host, |stream| Lane::Stream(stream.context(), stream.handle()));
         let mut batch = stream.map(Stream::batch).transpose().map_err(text)?;
         let mut made: Vec<Option<StreamMessage>> = Vec::with_capacity(count);
+        let mut puts = Vec::new();
         for operation in &*operations {
             let to = match (&mut batch, operation.words.is_null()) {
                 (Some(batch), _) => To::Stream(batch, lane),
@@ -101,11 +104,17 @@ unsafe extern "C" fn cableway_mp_post(
                 (None, false) => To::Kernel(&streams, unsafe { words_of(operation.words) }),
             };
             // SAFETY: as above.
-            made.push(unsafe { add(operation, &communicator, to, &made) }?);
+            made.push(unsafe { add(operation, &communicator, to, &made, &mut puts) }?);
         }
-        if let Some(batch) = batch {
+        if let Some(mut batch) = batch {
+            let waits = operations.iter().any(|operation| operation.kind == kind::WAIT_WORD);
+            // Nobody describes a default stream after the call, so that its number alone tells that it waits.
+            if waits && stream.is_some_and(|stream| stream.handle() <= LAST_DEFAULT) {
+                batch.mark();
+            }
             batch.post().map_err(|error| explained(&error, operations))?;
         }
+        puts.iter().for_each(PostedPut::note);
         for (operation, message) in operations.iter_mut().zip(made) {
             if let Some(message) = message {
                 operation.message = Box::into_raw(Box::new(message));
@@ -173,29 +182,33 @@ unsafe fn add(
     on: &Arc<Communicator>,
     to: To<'_, '_>,
     made: &[Option<StreamMessage>],
+    puts: &mut Vec<PostedPut>,
 ) -> Result<Option<StreamMessage>, String> {
     let (peer, lane) = (operation.peer, to.lane());
+    let target = Target::new(on, peer);
     match operation.kind {
         kind::SEND | kind::RECEIVE => {
             // SAFETY: the caller's promise.
             let layout = unsafe { operation.layout() }?;
             let buffer = operation.buffer(layout.as_ref().map(|(base, layout)| (*base, layout)));
             let send = operation.kind == kind::SEND;
-            let puts = if send { order::before_send(on, peer, lane) } else { Vec::new() };
+            let gate = if send { Gate::new(target, lane, puts) } else { None }.map(Box::new);
             // SAFETY: the caller's promise.
             let message = unsafe {
                 match (to, send) {
-                    (To::Stream(batch, _), true) => {
-                        batch.wait_watched(&puts);
-                        batch.isend(on, peer, TAG, buffer)
-                    }
+                    (To::Stream(batch, _), true) => match gate {
+                        Some(gate) => batch.isend_gated(on, (peer, TAG), buffer, gate),
+                        None => batch.isend(on, peer, TAG, buffer),
+                    },
                     (To::Stream(batch, _), false) => batch.irecv(on, peer, TAG, buffer),
-                    (To::Host(streams), true) => {
-                        streams.wait_watched(&puts).map_err(text)?;
-                        streams.isend(on, peer, TAG, buffer)
-                    }
+                    (To::Host(streams), true) => match gate {
+                        Some(gate) => streams.isend_gated(on, (peer, TAG), buffer, gate),
+                        None => streams.isend(on, peer, TAG, buffer),
+                    },
                     (To::Kernel(streams, words), true) => {
-                        streams.isend_by_kernel(&words, on, (peer, TAG), buffer, &puts)
+                        // Puts may start before the kernel says so.
+                        let gate = Box::new(Gate::always(target, lane, puts));
+                        streams.isend_by_kernel(&words, on, (peer, TAG), buffer, gate)
                     }
                     (To::Kernel(..), false) => return Err("a kernel starts no receive".to_owned()),
                     (To::Host(streams), false) => streams.irecv(on, peer, TAG, buffer),
@@ -204,20 +217,23 @@ unsafe fn add(
             message.map(Some).map_err(text)
         }
         kind::PUT | kind::GET => {
+            let put = (operation.kind == kind::PUT).then(|| Put::new(target, lane, puts));
+            let posted = put.as_ref().map(Put::posted);
             // SAFETY: the caller's promise.
-            let mut job = Box::new(unsafe { operation.access(on) }?);
-            let put = job.store;
-            job.after = if put { order::before_put(on, peer, lane) } else { None };
-            // SAFETY: the caller's promise, here and below.
+            let job = Box::new(unsafe { operation.access(on, put) }?);
             let message = match to {
+                // SAFETY: the caller's promise.
                 To::Stream(batch, _) => unsafe { batch.run(job) },
                 // SAFETY: as above.
                 To::Host(streams) => unsafe { streams.run(job) }.map_err(text)?,
                 // SAFETY: as above.
                 To::Kernel(streams, words) => unsafe { streams.run_by_kernel(&words, on, peer, job) }.map_err(text)?,
             };
-            if put {
-                order::note_put(on, peer, lane, message.watch());
+            match (lane, posted) {
+                (_, None) => {}
+                // The stream gets it once the whole call was accepted.
+                (Lane::Stream(..), Some(put)) => puts.push(put),
+                (_, Some(put)) => put.note(),
             }
             Ok(Some(message))
         }
@@ -266,7 +282,7 @@ impl Operation {
     ///
     /// # Safety
     /// The window is live, and the bytes of a put that is copied are valid.
-    unsafe fn access(&self, on: &Communicator) -> Result<Move, String> {
+    unsafe fn access(&self, on: &Communicator, put: Option<Put>) -> Result<Move, String> {
         let members = on.group().len();
         let target = u32::try_from(self.peer).ok().filter(|&target| (target as usize) < members);
         let target = target.ok_or_else(|| format!("there is no rank {}: the communicator has {members}", self.peer))?;
@@ -288,18 +304,8 @@ impl Operation {
         } else {
             Memory::Program(self.address.expose_provenance())
         };
-        let (len, store) = (self.len, self.kind == kind::PUT);
-        Ok(Move {
-            window,
-            target,
-            displacement,
-            memory,
-            len,
-            store,
-            started: false,
-            after: None,
-            result: Arc::default(),
-        })
+        let len = self.len;
+        Ok(Move { window, target, displacement, memory, len, put, started: false, result: Arc::default() })
     }
 
     /// Returns the message that a wait is for.

@@ -212,11 +212,11 @@ static void one_sided(size_t bytes)
     CHECK_EQUAL(cuda.free(memory) | cuda.free(out), 0);
 }
 
-/* A send starts after the puts to its rank that the host or its stream posted before, though nobody waits for them. The last
- * put ends after the others. */
+/* A send starts after the puts to its rank that the host or its stream posted before, or that another stream has passed,
+ * though nobody waits for them. The last put ends after the others. */
 static void sends_follow_puts(size_t bytes)
 {
-    enum { PARTS = 16, ROUNDS = 8 };
+    enum { PARTS = 16, ROUNDS = 12 };
     device_pointer out = device_memory(PARTS * bytes);
     unsigned char *memory = calloc(PARTS, bytes), *want = malloc(PARTS * bytes);
     mp_request_t last, send, recv;
@@ -225,14 +225,14 @@ static void sends_follow_puts(size_t bytes)
     CHECK(NULL != memory && NULL != want);
     CHECK_EQUAL(mp_window_create(memory, PARTS * bytes, &window), MP_SUCCESS);
     for (int round = 0; round < ROUNDS; round++) {
-        const int streams = round % 2, waits = round / 2 % 2;
+        const int puts = round % 3 != 0, sends = round % 3 == 1, waits = round / 3 % 2;
         fill(out, 16 * test.rank + round + 1, PARTS * bytes);
         synchronize();
         CHECK_EQUAL(mp_irecv(&received, 1, other, NULL, &recv), MP_SUCCESS);
         barrier();
         for (int i = 0; i < PARTS; i++) {
             const int flags = waits && PARTS - 1 == i ? 0 : MP_PUT_NOWAIT;
-            CHECK_EQUAL(streams ? mp_iput_on_stream(at(out + i * bytes), (int) bytes, NULL, other, i * bytes, &window, &last,
+            CHECK_EQUAL(puts ? mp_iput_on_stream(at(out + i * bytes), (int) bytes, NULL, other, i * bytes, &window, &last,
                                                     flags, stream)
                                 : mp_iput(at(out + i * bytes), (int) bytes, NULL, other, i * bytes, &window, &last, flags),
                         MP_SUCCESS);
@@ -240,7 +240,10 @@ static void sends_follow_puts(size_t bytes)
         if (waits) {
             CHECK_EQUAL(mp_wait(&last), MP_SUCCESS);
         }
-        CHECK_EQUAL(streams ? mp_isend_on_stream(&sent, 1, other, NULL, &send, stream)
+        if (puts && !sends) {
+            synchronize();
+        }
+        CHECK_EQUAL(sends ? mp_isend_on_stream(&sent, 1, other, NULL, &send, stream)
                             : mp_isend(&sent, 1, other, NULL, &send), MP_SUCCESS);
         CHECK_EQUAL(mp_wait(&recv), MP_SUCCESS);
         memset(want, 16 * other + round + 1, PARTS * bytes);
@@ -334,6 +337,12 @@ static void errors(void)
     CHECK_EQUAL(mp_wait32_on_stream(&pageable, 0, MP_WAIT_GEQ, stream), MP_FAILURE);
     CHECK_EQUAL(mp_wait32_on_stream((uint32_t *) at(memory + 1), 0, MP_WAIT_GEQ, stream), MP_FAILURE);
     CHECK_EQUAL(mp_window_create(at(memory), 64, &window), MP_SUCCESS);
+    CHECK_EQUAL(mp_desc_queue_alloc(&dq), MP_SUCCESS);
+    CHECK_EQUAL(mp_put_prepare(four, 4, NULL, other, 0, &window, &send, MP_PUT_NOWAIT), MP_SUCCESS);
+    CHECK_EQUAL(mp_desc_queue_add_send(&dq, &send), MP_SUCCESS);
+    CHECK_EQUAL(mp_desc_queue_add_wait_send(&dq, &send), MP_FAILURE);
+    CHECK_EQUAL(mp_desc_queue_post_on_stream(stream, &dq, 0), MP_SUCCESS);
+    CHECK_EQUAL(mp_desc_queue_free(&dq), MP_SUCCESS);
     CHECK_EQUAL(mp_iput(four, 4, NULL, other, 0, &none, &req, 0), MP_FAILURE);
     CHECK_EQUAL(mp_iput(four, 4, NULL, other, 0, &window, &req, 4), MP_FAILURE);
     CHECK_EQUAL(mp_iput(at(memory), 4, NULL, other, 0, &window, &req, MP_PUT_INLINE), MP_FAILURE);

@@ -6,7 +6,8 @@ use cableway_common_cuda::{StreamStep, WaitCondition, WordOperation};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use super::message::{MessageWatch, StreamMessage};
+use super::gated::{Gated, SendGate};
+use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
 use super::prepared::pair::{Agreed, Pair};
 use super::queue::Written;
@@ -95,18 +96,30 @@ impl<'s> StreamBatch<'s> {
         self.start_message(Message::job(job))
     }
 
+    /// Starts a send when the stream gets there and the gate is open, which does not hold the stream up.
+    ///
+    /// # Safety
+    /// As [`Stream::isend`](super::Stream::isend).
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend).
+    pub unsafe fn isend_gated(
+        &mut self,
+        to: &Arc<Communicator>,
+        (dest, tag): (i32, i32),
+        buffer: Buffer<'_>,
+        gate: Box<dyn SendGate>,
+    ) -> Result<StreamMessage, Error> {
+        let described = Described::send(to, dest, tag, buffer)?;
+        self.check_buffer(&described)?;
+        let job = Gated::new(&self.shared.engine, described, gate);
+        Ok(self.start_message(Message::job(Box::new(job))))
+    }
+
     /// Makes the stream wait until all of the messages are over.
     pub fn wait(&mut self, messages: &[&StreamMessage]) {
-        self.wait_for(messages.iter().map(|message| message.inner().clone()).filter(|message| !message.is_over()));
-    }
-
-    /// Does the same for messages that others keep.
-    pub fn wait_watched(&mut self, messages: &[MessageWatch]) {
-        self.wait_for(messages.iter().filter_map(MessageWatch::open));
-    }
-
-    fn wait_for(&mut self, open: impl Iterator<Item = Arc<Message>>) {
-        let open: Vec<_> = open.collect();
+        let open: Vec<Arc<Message>> =
+            messages.iter().map(|message| message.inner().clone()).filter(|message| !message.is_over()).collect();
         // What a message has written is visible to the stream's later work, as to any work that is added now.
         if open.is_empty() {
             return;
@@ -199,11 +212,16 @@ impl<'s> StreamBatch<'s> {
     }
 
     fn start(&mut self, described: Described) -> Result<StreamMessage, Error> {
+        self.check_buffer(&described)?;
+        Ok(self.start_message(Message::new(described)))
+    }
+
+    fn check_buffer(&self, described: &Described) -> Result<(), Error> {
         let buffer = described.buffer.borrow();
         buffer.packed_len()?;
         // The driver is asked for a new allocation now, and not while the stream waits.
         buffer.classify(self.shared.engine.devices());
-        Ok(self.start_message(Message::new(described)))
+        Ok(())
     }
 
     fn start_message(&mut self, message: Arc<Message>) -> StreamMessage {
@@ -213,8 +231,8 @@ impl<'s> StreamBatch<'s> {
         StreamMessage::new(self.shared.clone(), message)
     }
 
-    /// Appends a mark, and returns its number.
-    pub(super) fn mark(&mut self) -> u64 {
+    /// Appends a mark, and returns its number. The stream counts as busy until it has passed the mark.
+    pub fn mark(&mut self) -> u64 {
         let number = self.next();
         self.state.queue.lock().mark(number);
         self.write(number);

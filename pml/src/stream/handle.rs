@@ -35,6 +35,11 @@ impl Stream {
         self.state.program.handle()
     }
 
+    /// Returns the driver's id of the stream's context.
+    pub fn context(&self) -> u64 {
+        self.state.program.location().context
+    }
+
     /// Begins calls that reach the stream together.
     ///
     /// # Errors

@@ -4,8 +4,9 @@ use std::sync::{Arc, Weak};
 
 use cableway_common_cuda::Vendor;
 
+use super::gated::SendGate;
 use super::kernel_words::{KernelWords, MessageOrder};
-use super::message::{MessageWatch, StreamMessage};
+use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
 use super::shared::Shared;
 use super::streams::Streams;
@@ -20,8 +21,8 @@ struct ByKernel {
     shared: Weak<Shared>,
     message: Arc<Message>,
     words: Arc<KernelWords>,
-    /// Messages that are over before this one starts.
-    after: Vec<MessageWatch>,
+    /// Tells when a send may start besides.
+    gate: Option<Box<dyn SendGate>>,
     order: Arc<MessageOrder>,
     state: State,
 }
@@ -38,8 +39,12 @@ enum State {
 impl StreamJob for ByKernel {
     fn poll(&mut self) -> Option<Result<(), Error>> {
         match self.state {
-            State::Waits if !self.words.is_started() || !self.after.iter().all(MessageWatch::is_over) => return None,
-            State::Waits => self.start(),
+            State::Waits => {
+                if !self.may_start() {
+                    return None;
+                }
+                self.start();
+            }
             State::IsUnderWay => {}
             State::GivenUp => return Some(Err(Error::StreamsEnded)),
         }
@@ -55,12 +60,18 @@ impl StreamJob for ByKernel {
 }
 
 impl ByKernel {
+    fn may_start(&mut self) -> bool {
+        self.words.is_started() && self.gate.as_mut().is_none_or(|gate| gate.is_open())
+    }
+
     fn start(&mut self) {
         self.state = State::IsUnderWay;
-        self.after = Vec::new();
         // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before. The
         // caller of `start_by_kernel` keeps the buffer.
         unsafe { self.message.start(&self.engine) };
+        if let Some(mut gate) = self.gate.take() {
+            gate.note_started();
+        }
         let next = self.order.pass();
         if let (Some(next), Some(shared)) = (next, self.shared.upgrade()) {
             shared.look_after(next);
@@ -91,12 +102,12 @@ impl Streams {
         // SAFETY: the caller's promise.
         let program = unsafe { self.described(vendor, handle) }?;
         let shared = self.started()?;
-        let held = shared.engine.devices().hold_mappings();
+        let held = shared.engine.devices().hold_mappings_firmly();
         shared.kernels.take(&program, held).map(Arc::new).map_err(Error::Stream)
     }
 
-    /// Describes a send that starts once a kernel has stored to *start* and the messages of `after` are over. Messages to one
-    /// rank start in the order in which they are described.
+    /// Describes a send that starts once a kernel has stored to *start* and the gate is open. Messages to one rank start in the
+    /// order in which they are described.
     ///
     /// # Safety
     /// The buffer stays valid until the message is over, and unwritten once the kernel has stored to *start*. The
@@ -110,7 +121,7 @@ impl Streams {
         to: &Arc<Communicator>,
         (dest, tag): (i32, i32),
         buffer: Buffer<'_>,
-        after: &[MessageWatch],
+        gate: Box<dyn SendGate>,
     ) -> Result<StreamMessage, Error> {
         let described = Described::send(to, dest, tag, buffer)?;
         let buffer = described.buffer.borrow();
@@ -118,7 +129,7 @@ impl Streams {
         // The driver is asked for a new allocation now, and not while the kernel runs.
         buffer.classify(self.started()?.engine.devices());
         // SAFETY: the caller's promise.
-        unsafe { self.start_by_kernel(words, to, dest, Message::new(described), after.to_vec()) }
+        unsafe { self.start_by_kernel(words, to, dest, Message::new(described), Some(gate)) }
     }
 
     /// Describes a job to rank `dest` that starts once a kernel has stored to *start*, in the order of messages.
@@ -136,7 +147,7 @@ impl Streams {
         job: Box<dyn StreamJob>,
     ) -> Result<StreamMessage, Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.start_by_kernel(words, to, dest, Message::job(job), Vec::new()) }
+        unsafe { self.start_by_kernel(words, to, dest, Message::job(job), None) }
     }
 
     /// # Safety
@@ -147,7 +158,7 @@ impl Streams {
         to: &Arc<Communicator>,
         dest: i32,
         message: Arc<Message>,
-        after: Vec<MessageWatch>,
+        gate: Option<Box<dyn SendGate>>,
     ) -> Result<StreamMessage, Error> {
         let shared = self.started()?;
         let order = shared.kernels.order(Arc::as_ptr(to).expose_provenance(), dest);
@@ -156,7 +167,7 @@ impl Streams {
             shared: Arc::downgrade(shared),
             message,
             words: words.clone(),
-            after,
+            gate,
             order: order.clone(),
             state: State::Waits,
         };

@@ -1,6 +1,6 @@
 //! The host's side of a message on a stream.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::operation::Message;
 use super::shared::Shared;
@@ -54,11 +54,6 @@ impl StreamMessage {
         self.message.is_over()
     }
 
-    /// Returns what tells others that the message is over.
-    pub fn watch(&self) -> MessageWatch {
-        MessageWatch(Arc::downgrade(&self.message))
-    }
-
     /// Returns the result of a message that is over.
     pub fn result(&self) -> Option<Result<Status, Error>> {
         let result = self.message.result()?.clone();
@@ -78,21 +73,5 @@ impl StreamMessage {
     /// Cancels a receive that its stream has reached and that no message has matched.
     pub fn cancel(&self) {
         self.message.cancel(&self.shared.engine);
-    }
-}
-
-/// Tells whether a message is over, and does not keep it.
-#[derive(Clone)]
-pub struct MessageWatch(Weak<Message>);
-
-impl MessageWatch {
-    /// Returns whether the message is over.
-    pub fn is_over(&self) -> bool {
-        self.open().is_none()
-    }
-
-    /// Returns a message that is not over. Those that nobody keeps are.
-    pub(super) fn open(&self) -> Option<Arc<Message>> {
-        self.0.upgrade().filter(|message| !message.is_over())
     }
 }

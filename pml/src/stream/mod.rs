@@ -21,6 +21,7 @@
 
 mod alone;
 mod batch;
+mod gated;
 mod handle;
 mod imported;
 mod kernel;
@@ -39,9 +40,10 @@ mod unneeded;
 
 pub use alone::PutPath;
 pub use batch::StreamBatch;
+pub use gated::SendGate;
 pub use handle::Stream;
 pub use kernel_words::KernelWords;
-pub use message::{MessageWatch, StreamMessage};
+pub use message::StreamMessage;
 pub use operation::StreamJob;
 pub use persistent::Prepared;
 pub use prepared::pair::PreparedPath;

@@ -8,8 +8,9 @@ use cableway_base::fork::Origin;
 use cableway_common_cuda::{ProgramStream, Vendor};
 use parking_lot::Mutex;
 
+use super::gated::{Gated, SendGate};
 use super::handle::Stream;
-use super::message::{MessageWatch, StreamMessage};
+use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
 use super::prepared::quiet::{PATIENCE, while_quiet};
 use super::proxy;
@@ -120,12 +121,25 @@ impl Streams {
         unsafe { self.start(described) }
     }
 
-    /// Waits on the calling thread until messages are over.
+    /// Has the thread start a send once the gate is open. Streams can wait for it.
+    ///
+    /// # Safety
+    /// As [`isend`](Self::isend).
     ///
     /// # Errors
-    /// The thread of streams has ended, or this process is a forked child.
-    pub fn wait_watched(&self, messages: &[MessageWatch]) -> Result<(), Error> {
-        self.inner.shared.wait_until(|| messages.iter().all(MessageWatch::is_over))
+    /// As [`isend`](Self::isend).
+    pub unsafe fn isend_gated(
+        &self,
+        to: &Arc<Communicator>,
+        (dest, tag): (i32, i32),
+        buffer: Buffer<'_>,
+        gate: Box<dyn SendGate>,
+    ) -> Result<StreamMessage, Error> {
+        let described = Described::send(to, dest, tag, buffer)?;
+        described.buffer.borrow().packed_len()?;
+        let job = Gated::new(&self.started()?.engine, described, gate);
+        // SAFETY: the caller's promise.
+        unsafe { self.run(Box::new(job)) }
     }
 
     /// Has the thread poll a job from now on. Streams can wait for it.

@@ -258,10 +258,11 @@ unsafe fn perform(operation: &Operation) -> Result<(), Failure> {
     let word = operation.address.cast::<u32>();
     match operation.kind {
         kind::WAIT_WORD => {
-            let condition =
-                Condition::numbered(operation.condition).ok_or(Failure::invalid("there is no such condition"))?;
+            let condition = Condition::numbered(operation.condition)
+                .ok_or(Failure::invalid("the condition is none of GEQ, EQ, AND and NOR"))?;
+            let component = lock().job().map_err(Failure::Failed)?.component;
             // SAFETY: the caller's promise; it is aligned.
-            unsafe { word::wait(word, operation.value, condition) };
+            unsafe { word::wait(component, word, operation.value, condition) };
         }
         kind::WRITE_WORD => {
             // SAFETY: as above.
