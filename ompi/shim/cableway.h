@@ -70,7 +70,8 @@ bool cableway_stop(void);
 /* Destroys an engine that Open MPI did not select, and withdraws what it published. No other function may have been
  * called since cableway_start. */
 void cableway_discard(void);
-/* Waits until everything that was sent has left, and returns whether it has. The engine stays usable. */
+/* Ends what waits for streams and kernels. Then waits until everything that was sent has left, and returns whether it has.
+ * The engine stays usable. */
 bool cableway_drain(void);
 int cableway_progress(void);
 /* Returns 0, or sets *reason to a string that stays valid. */

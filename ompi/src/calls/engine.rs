@@ -89,7 +89,11 @@ extern "C" fn cableway_stop() -> bool {
 
 #[unsafe(no_mangle)]
 extern "C" fn cableway_drain() -> bool {
-    guarded(false, || state::engine().is_some_and(|engine| engine.drain(FINALIZE_LIMIT)))
+    guarded(false, || {
+        // Streams and kernels that wait go on. A later session starts another thread.
+        streams::stop();
+        state::engine().is_some_and(|engine| engine.drain(FINALIZE_LIMIT))
+    })
 }
 
 #[unsafe(no_mangle)]
