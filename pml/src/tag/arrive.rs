@@ -167,10 +167,11 @@ fn admit<M: Message>(
             note_stored(engine, slot, unexpected.cost())?;
             engine.core().counters.unexpected.increment();
             matcher.store(source, tag, unexpected);
-            engine.attention().raise();
+            // Counted first: those who look see the count.
             if tag == NOTICE {
                 engine.note_notice();
             }
+            engine.attention().raise();
             Ok((Admitted::Queued, matcher.parks(source)))
         }
         Arrival::Early => {
@@ -195,9 +196,9 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
             None => return,
             Some(Released::Unexpected) => {
                 engine.core().counters.unexpected.increment();
-                engine.attention().raise();
-                // It may have been one.
+                // It may have been one. Counted first, as above.
                 engine.note_notice();
+                engine.attention().raise();
             }
             Some(Released::Matched(receive, unexpected)) => {
                 note_taken(slot, &unexpected);
