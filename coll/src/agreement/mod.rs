@@ -216,8 +216,9 @@ impl Agreement {
         if !self.leader.wanted || self.state != State::Before {
             return;
         }
-        let switch = self.calls.max(self.leader.furthest) + self.leader.ahead;
-        self.leader.ahead *= 2;
+        // A peer says how far it is.
+        let switch = self.calls.max(self.leader.furthest).saturating_add(self.leader.ahead);
+        self.leader.ahead = self.leader.ahead.saturating_mul(2);
         (self.leader.missing, self.leader.refused) = (self.size - 1, false);
         self.leader.devices.clear();
         self.state = State::Pending { switch };

@@ -119,7 +119,10 @@ impl Members {
         let mut performer = self.begin(counted, bytes);
         if performer == Performer::Undecided {
             self.engine().wait_until(|| {
-                performer = self.begin(counted, bytes);
+                // A wait may ask again once it is over, and a call is counted once.
+                if performer == Performer::Undecided {
+                    performer = self.begin(counted, bytes);
+                }
                 performer != Performer::Undecided
             });
         }
