@@ -136,8 +136,11 @@ impl Streams {
         gate: Box<dyn SendGate>,
     ) -> Result<StreamMessage, Error> {
         let described = Described::send(to, dest, tag, buffer)?;
-        described.buffer.borrow().packed_len()?;
-        let job = Gated::new(&self.started()?.engine, described, gate);
+        let (shared, buffer) = (self.started()?, described.buffer.borrow());
+        buffer.packed_len()?;
+        // The driver is asked for a new allocation now, and not while a stream waits.
+        buffer.classify(shared.engine.devices());
+        let job = Gated::new(&shared.engine, described, gate);
         // SAFETY: the caller's promise.
         unsafe { self.run(Box::new(job)) }
     }
