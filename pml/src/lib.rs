@@ -47,7 +47,7 @@ pub use rma::{
 };
 pub use status::{ANY, NOTICE, Outcome, PROC_NULL, Status};
 pub use stream::{
-    KernelWords, Prepared, PreparedPath, PutPath, SendGate, Stream, StreamBatch, StreamJob, StreamMessage, Streams,
+    KernelWords, Prepared, PreparedPath, PutPath, StartGate, Stream, StreamBatch, StreamJob, StreamMessage, Streams,
     is_stream_thread,
 };
 pub use tag::{

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use cableway_pml::{Communicator, SendGate};
+use cableway_pml::{Communicator, StartGate};
 use parking_lot::Mutex;
 
 /// Where operations start.
@@ -29,21 +29,24 @@ pub(super) struct Target {
     rank: i32,
 }
 
-/// How far a put or a send is.
+/// Whether others still wait for an operation: for a put until it is over, for a send until it has started.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
-    started: AtomicBool,
-    over: AtomicBool,
+pub(super) struct Awaited {
+    passed: AtomicBool,
 }
 
-impl Progress {
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+impl Awaited {
+    fn is_passed(&self) -> bool {
+        self.passed.load(Ordering::Acquire)
+    }
+
+    fn pass(&self) {
+        self.passed.store(true, Ordering::Release);
     }
 }
 
-/// The last operation of a kind in a lane. Its end implies that of the lane's operations of that kind before it.
-type Last = (Lane, Arc<Progress>);
+/// The last operation of a kind in a lane. Once it is passed, so are the lane's operations of that kind before it.
+type Last = (Lane, Arc<Awaited>);
 
 /// What is under way to a target.
 #[derive(Default)]
@@ -63,9 +66,9 @@ impl Target {
 }
 
 impl Traffic {
-    fn remove_ended(&mut self) {
+    fn remove_passed(&mut self) {
         for list in [&mut self.posted_puts, &mut self.started_puts, &mut self.sends] {
-            list.retain(|(_, progress)| !progress.is_over());
+            list.retain(|(_, operation)| !operation.is_passed());
         }
     }
 
@@ -73,9 +76,12 @@ impl Traffic {
         self.posted_puts.is_empty() && self.started_puts.is_empty() && self.sends.is_empty()
     }
 
-    fn puts_before(&self, lane: Lane) -> Vec<Arc<Progress>> {
+    /// Returns the puts that an operation of a lane follows. `batch` has those of the same call.
+    fn puts_before(&self, target: Target, lane: Lane, batch: &[PostedPut]) -> Vec<Arc<Awaited>> {
         let before = |other: Lane| other == Lane::Host || other == lane;
-        self.posted_puts.iter().filter(|(other, _)| before(*other)).map(|(_, put)| put.clone()).collect()
+        let posted = self.posted_puts.iter().filter(|(other, _)| before(*other)).map(|(_, put)| put.clone());
+        let new = batch.iter().rev().find(|put| put.target == target).map(|put| put.awaited.clone());
+        posted.chain(new).collect()
     }
 }
 
@@ -83,7 +89,7 @@ impl Traffic {
 fn with<R>(target: Target, work: impl FnOnce(&mut Traffic) -> R) -> R {
     let mut all = ALL.lock();
     let traffic = all.entry(target).or_default();
-    traffic.remove_ended();
+    traffic.remove_passed();
     let result = work(traffic);
     if traffic.is_empty() {
         all.remove(&target);
@@ -91,47 +97,44 @@ fn with<R>(target: Target, work: impl FnOnce(&mut Traffic) -> R) -> R {
     result
 }
 
-fn set_last(list: &mut Vec<Last>, lane: Lane, progress: &Arc<Progress>) {
+fn set_last(list: &mut Vec<Last>, lane: Lane, operation: &Arc<Awaited>) {
     list.retain(|(other, _)| *other != lane);
-    list.push((lane, progress.clone()));
+    list.push((lane, operation.clone()));
 }
 
 /// A put that is described. Its drop ends it.
 #[derive(Debug)]
 pub(super) struct Put {
-    target: Target,
-    lane: Lane,
-    progress: Arc<Progress>,
+    posted: PostedPut,
     /// The puts after which it ends.
-    after: Vec<Arc<Progress>>,
+    after: Vec<Arc<Awaited>>,
 }
 
 impl Put {
     /// Describes a put of a lane, which [`PostedPut::note`] posts. `batch` has those of the same call.
     pub(super) fn new(target: Target, lane: Lane, batch: &[PostedPut]) -> Put {
-        let mut after = with(target, |traffic| traffic.puts_before(lane));
-        after.extend(batch.iter().rev().find(|put| put.target == target).map(|put| put.progress.clone()));
-        Put { target, lane, progress: Arc::default(), after }
+        let after = with(target, |traffic| traffic.puts_before(target, lane, batch));
+        Put { posted: PostedPut { target, lane, awaited: Arc::default() }, after }
     }
 
     pub(super) fn posted(&self) -> PostedPut {
-        PostedPut { target: self.target, lane: self.lane, progress: self.progress.clone() }
+        self.posted.clone()
     }
 
     /// Notes that the put has started.
     pub(super) fn note_started(&self) {
-        self.progress.started.store(true, Ordering::Release);
-        with(self.target, |traffic| set_last(&mut traffic.started_puts, self.lane, &self.progress));
+        let PostedPut { target, lane, awaited } = &self.posted;
+        with(*target, |traffic| set_last(&mut traffic.started_puts, *lane, awaited));
     }
 
     /// Returns whether the puts before it are over.
     pub(super) fn may_end(&self) -> bool {
-        self.after.iter().all(|before| before.is_over())
+        self.after.iter().all(|before| before.is_passed())
     }
 
     /// Notes that the put is over.
     pub(super) fn note_over(&self) {
-        self.progress.over.store(true, Ordering::Release);
+        self.posted.awaited.pass();
     }
 
     /// Lets it end before the puts before it, which nobody looks at any more.
@@ -147,27 +150,28 @@ impl Drop for Put {
 }
 
 /// A put that a call posts.
+#[derive(Clone, Debug)]
 pub(super) struct PostedPut {
     target: Target,
     lane: Lane,
-    progress: Arc<Progress>,
+    awaited: Arc<Awaited>,
 }
 
 impl PostedPut {
     /// Notes that the put was posted: later operations follow it.
     pub(super) fn note(&self) {
-        with(self.target, |traffic| set_last(&mut traffic.posted_puts, self.lane, &self.progress));
+        with(self.target, |traffic| set_last(&mut traffic.posted_puts, self.lane, &self.awaited));
     }
 }
 
 /// A send that waits for puts.
 pub(super) struct Gate {
     target: Target,
-    progress: Arc<Progress>,
+    awaited: Arc<Awaited>,
     /// The puts after which it starts.
-    puts: Vec<Arc<Progress>>,
+    puts: Vec<Arc<Awaited>>,
     /// The send of the lane that starts before it.
-    send: Option<Arc<Progress>>,
+    send: Option<Arc<Awaited>>,
     looks: u32,
 }
 
@@ -181,42 +185,36 @@ impl Gate {
 
     /// Returns the gate of a send that starts much later.
     pub(super) fn always(target: Target, lane: Lane, batch: &[PostedPut]) -> Gate {
-        let new = batch.iter().rev().find(|put| put.target == target).map(|put| put.progress.clone());
         with(target, |traffic| {
-            let mut puts = traffic.puts_before(lane);
-            puts.extend(new);
+            let puts = traffic.puts_before(target, lane, batch);
             let send = traffic.sends.iter().find(|(other, _)| *other == lane).map(|(_, send)| send.clone());
-            let progress = Arc::default();
-            set_last(&mut traffic.sends, lane, &progress);
-            Gate { target, progress, puts, send, looks: 0 }
+            let awaited = Arc::default();
+            set_last(&mut traffic.sends, lane, &awaited);
+            Gate { target, awaited, puts, send, looks: 0 }
         })
     }
 }
 
-impl SendGate for Gate {
+impl StartGate for Gate {
     fn is_open(&mut self) -> bool {
-        if self.send.as_ref().is_some_and(|before| !before.started.load(Ordering::Acquire) && !before.is_over()) {
+        if self.send.as_ref().is_some_and(|before| !before.is_passed()) {
             return false;
         }
         // The thread starts what streams and kernels have reached between two looks.
         self.looks = self.looks.saturating_add(1);
         if self.looks == 2 {
-            let started = with(self.target, |traffic| {
-                traffic.started_puts.iter().map(|(_, put)| put.clone()).collect::<Vec<_>>()
-            });
-            self.puts.extend(started);
+            with(self.target, |traffic| self.puts.extend(traffic.started_puts.iter().map(|(_, put)| put.clone())));
         }
-        self.looks > 2 && self.puts.iter().all(|put| put.is_over())
+        self.looks > 2 && self.puts.iter().all(|put| put.is_passed())
     }
 
     fn note_started(&mut self) {
-        self.progress.started.store(true, Ordering::Release);
-        self.progress.over.store(true, Ordering::Release);
+        self.awaited.pass();
     }
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        self.progress.over.store(true, Ordering::Release);
+        self.awaited.pass();
     }
 }

@@ -6,7 +6,7 @@ use cableway_common_cuda::{StreamStep, WaitCondition, WordOperation};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use super::gated::{Gated, SendGate};
+use super::gated::{Gated, StartGate};
 use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
 use super::prepared::pair::{Agreed, Pair};
@@ -108,11 +108,11 @@ impl<'s> StreamBatch<'s> {
         to: &Arc<Communicator>,
         (dest, tag): (i32, i32),
         buffer: Buffer<'_>,
-        gate: Box<dyn SendGate>,
+        gate: Box<dyn StartGate>,
     ) -> Result<StreamMessage, Error> {
         let described = Described::send(to, dest, tag, buffer)?;
-        self.check_buffer(&described)?;
-        let job = Gated::new(&self.shared.engine, described, gate);
+        described.check_early(self.shared.engine.devices())?;
+        let job = Gated::new(&self.shared.engine, Message::new(described), gate);
         Ok(self.start_message(Message::job(Box::new(job))))
     }
 
@@ -212,16 +212,8 @@ impl<'s> StreamBatch<'s> {
     }
 
     fn start(&mut self, described: Described) -> Result<StreamMessage, Error> {
-        self.check_buffer(&described)?;
+        described.check_early(self.shared.engine.devices())?;
         Ok(self.start_message(Message::new(described)))
-    }
-
-    fn check_buffer(&self, described: &Described) -> Result<(), Error> {
-        let buffer = described.buffer.borrow();
-        buffer.packed_len()?;
-        // The driver is asked for a new allocation now, and not while the stream waits.
-        buffer.classify(self.shared.engine.devices());
-        Ok(())
     }
 
     fn start_message(&mut self, message: Arc<Message>) -> StreamMessage {

@@ -1,25 +1,25 @@
-//! Sends that wait for other operations before they start.
+//! Messages that wait for other operations, or for a kernel, before they start.
 
 use std::sync::Arc;
 
-use super::operation::{Described, Message, StreamJob};
+use super::operation::{Message, StreamJob};
 use crate::error::Error;
 use crate::tag::Engine;
 
-/// Tells when a send may start. The thread of streams asks.
-pub trait SendGate: Send {
-    /// Returns whether the send may start now. It is asked again if not.
+/// Tells when a message may start. The thread of streams asks.
+pub trait StartGate: Send {
+    /// Returns whether the message may start now. It is asked again if not.
     fn is_open(&mut self) -> bool;
 
-    /// Notes that the send has started, so that the next one may.
+    /// Notes that the message has started, so that the next one may.
     fn note_started(&mut self);
 }
 
-/// A send that starts once its gate is open.
+/// A message that starts once its gate is open.
 pub(super) struct Gated {
     engine: Arc<Engine>,
     message: Arc<Message>,
-    gate: Box<dyn SendGate>,
+    gate: Box<dyn StartGate>,
     state: State,
 }
 
@@ -32,8 +32,9 @@ enum State {
 }
 
 impl Gated {
-    pub(super) fn new(engine: &Arc<Engine>, described: Described, gate: Box<dyn SendGate>) -> Gated {
-        Gated { engine: engine.clone(), message: Message::new(described), gate, state: State::Waits }
+    /// Makes the job of a message that has not started. The program keeps its buffer until the job is over.
+    pub(super) fn new(engine: &Arc<Engine>, message: Arc<Message>, gate: Box<dyn StartGate>) -> Gated {
+        Gated { engine: engine.clone(), message, gate, state: State::Waits }
     }
 }
 
@@ -44,7 +45,7 @@ impl StreamJob for Gated {
             State::Waits => {
                 self.state = State::IsUnderWay;
                 // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before.
-                // The caller of `isend_gated` keeps the buffer.
+                // The program keeps the buffer.
                 unsafe { self.message.start(&self.engine) };
                 self.gate.note_started();
             }

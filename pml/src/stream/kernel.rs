@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use cableway_common_cuda::Vendor;
 
-use super::gated::SendGate;
+use super::gated::{Gated, StartGate};
 use super::kernel_words::{KernelWords, MessageOrder};
 use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
@@ -12,63 +12,25 @@ use super::shared::Shared;
 use super::streams::Streams;
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::tag::{Communicator, Engine};
+use crate::tag::Communicator;
 
-/// A message that starts when a kernel says so. It is polled once the earlier ones to the same rank have started.
+/// The gate of a message that starts when a kernel says so. The message is polled once the earlier ones to the same rank
+/// have started.
 struct ByKernel {
-    engine: Arc<Engine>,
     /// Its lists may hold this value.
     shared: Weak<Shared>,
-    message: Arc<Message>,
     words: Arc<KernelWords>,
     /// Tells when a send may start besides.
-    gate: Option<Box<dyn SendGate>>,
+    gate: Option<Box<dyn StartGate>>,
     order: Arc<MessageOrder>,
-    state: State,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The kernel has not said so.
-    Waits,
-    IsUnderWay,
-    /// The thread has ended before.
-    GivenUp,
-}
-
-impl StreamJob for ByKernel {
-    fn poll(&mut self) -> Option<Result<(), Error>> {
-        match self.state {
-            State::Waits => {
-                if !self.may_start() {
-                    return None;
-                }
-                self.start();
-            }
-            State::IsUnderWay => {}
-            State::GivenUp => return Some(Err(Error::StreamsEnded)),
-        }
-        self.message.look();
-        self.message.result().map(|result| result.clone().map(drop))
-    }
-
-    fn let_go(&mut self) {
-        if self.state == State::Waits {
-            self.state = State::GivenUp;
-        }
-    }
-}
-
-impl ByKernel {
-    fn may_start(&mut self) -> bool {
+impl StartGate for ByKernel {
+    fn is_open(&mut self) -> bool {
         self.words.is_started() && self.gate.as_mut().is_none_or(|gate| gate.is_open())
     }
 
-    fn start(&mut self) {
-        self.state = State::IsUnderWay;
-        // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before. The
-        // caller of `start_by_kernel` keeps the buffer.
-        unsafe { self.message.start(&self.engine) };
+    fn note_started(&mut self) {
         if let Some(mut gate) = self.gate.take() {
             gate.note_started();
         }
@@ -121,13 +83,10 @@ impl Streams {
         to: &Arc<Communicator>,
         (dest, tag): (i32, i32),
         buffer: Buffer<'_>,
-        gate: Box<dyn SendGate>,
+        gate: Box<dyn StartGate>,
     ) -> Result<StreamMessage, Error> {
         let described = Described::send(to, dest, tag, buffer)?;
-        let buffer = described.buffer.borrow();
-        buffer.packed_len()?;
-        // The driver is asked for a new allocation now, and not while the kernel runs.
-        buffer.classify(self.started()?.engine.devices());
+        described.check_early(self.started()?.engine.devices())?;
         // SAFETY: the caller's promise.
         unsafe { self.start_by_kernel(words, to, dest, Message::new(described), Some(gate)) }
     }
@@ -158,20 +117,12 @@ impl Streams {
         to: &Arc<Communicator>,
         dest: i32,
         message: Arc<Message>,
-        gate: Option<Box<dyn SendGate>>,
+        gate: Option<Box<dyn StartGate>>,
     ) -> Result<StreamMessage, Error> {
         let shared = self.started()?;
         let order = shared.kernels.order(Arc::as_ptr(to).expose_provenance(), dest);
-        let job = ByKernel {
-            engine: shared.engine.clone(),
-            shared: Arc::downgrade(shared),
-            message,
-            words: words.clone(),
-            gate,
-            order: order.clone(),
-            state: State::Waits,
-        };
-        let message = Message::job(Box::new(job));
+        let gate = ByKernel { shared: Arc::downgrade(shared), words: words.clone(), gate, order: order.clone() };
+        let message = Message::job(Box::new(Gated::new(&shared.engine, message, Box::new(gate))));
         if let Some(first) = order.add(message.clone()) {
             shared.look_after(first);
         }

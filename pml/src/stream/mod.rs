@@ -40,7 +40,7 @@ mod unneeded;
 
 pub use alone::PutPath;
 pub use batch::StreamBatch;
-pub use gated::SendGate;
+pub use gated::StartGate;
 pub use handle::Stream;
 pub use kernel_words::KernelWords;
 pub use message::StreamMessage;

@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 
 use super::queue::Awaited;
@@ -56,6 +57,18 @@ impl Described {
         }
         let (communicator, buffer) = (on.clone(), buffer.to_owned());
         Ok(Described { communicator, way: Way::Receive, peer: source, tag, buffer })
+    }
+
+    /// Checks the buffer of a message that starts later. The driver is asked for a new allocation now, and not while a stream
+    /// waits or a kernel runs.
+    ///
+    /// # Errors
+    /// The length does not fit in 64 bits.
+    pub(super) fn check_early(&self, devices: &Devices) -> Result<(), Error> {
+        let buffer = self.buffer.borrow();
+        buffer.packed_len()?;
+        buffer.classify(devices);
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use cableway_base::fork::Origin;
 use cableway_common_cuda::{ProgramStream, Vendor};
 use parking_lot::Mutex;
 
-use super::gated::{Gated, SendGate};
+use super::gated::{Gated, StartGate};
 use super::handle::Stream;
 use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
@@ -133,14 +133,12 @@ impl Streams {
         to: &Arc<Communicator>,
         (dest, tag): (i32, i32),
         buffer: Buffer<'_>,
-        gate: Box<dyn SendGate>,
+        gate: Box<dyn StartGate>,
     ) -> Result<StreamMessage, Error> {
         let described = Described::send(to, dest, tag, buffer)?;
-        let (shared, buffer) = (self.started()?, described.buffer.borrow());
-        buffer.packed_len()?;
-        // The driver is asked for a new allocation now, and not while a stream waits.
-        buffer.classify(shared.engine.devices());
-        let job = Gated::new(&shared.engine, described, gate);
+        let engine = &self.started()?.engine;
+        described.check_early(engine.devices())?;
+        let job = Gated::new(engine, Message::new(described), gate);
         // SAFETY: the caller's promise.
         unsafe { self.run(Box::new(job)) }
     }
