@@ -114,6 +114,17 @@ pub(crate) struct Component {
     pub(crate) progress: unsafe extern "C" fn(),
 }
 
+impl Component {
+    /// Waits on the calling thread until a condition holds, and makes progress meanwhile.
+    pub(crate) fn wait_until(&self, mut holds: impl FnMut() -> bool) {
+        while !holds() {
+            // SAFETY: it may be called at any time while Open MPI uses the component.
+            unsafe { (self.progress)() };
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// The version of this layout.
 const VERSION: u32 = 3;
 /// The function of the component that returns it.

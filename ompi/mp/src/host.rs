@@ -181,11 +181,7 @@ unsafe fn wait(request: *mut *mut Request) -> Result<(), String> {
     // A kernel that learns of an error may end at once.
     if let (Ok(()), Some(words)) = (&ended, words) {
         // SAFETY: the request owns the words.
-        while !unsafe { (component.words_seen)(words) } {
-            // SAFETY: the component is open.
-            unsafe { (component.progress)() };
-            std::thread::yield_now();
-        }
+        component.wait_until(|| unsafe { (component.words_seen)(words) });
     }
     // SAFETY: the caller's promise.
     unsafe { release(lock().job()?, given(request, "req")?) };

@@ -85,11 +85,7 @@ unsafe extern "C" fn mp_wait32(word: *mut u32, value: u32, flags: c_int) -> c_in
 pub(crate) unsafe fn wait(component: &Component, word: *mut u32, value: u32, condition: Condition) {
     // SAFETY: the caller's promise.
     let word = unsafe { AtomicU32::from_ptr(word) };
-    while !condition.holds(word.load(Ordering::Acquire), value) {
-        // SAFETY: the component is open.
-        unsafe { (component.progress)() };
-        std::thread::yield_now();
-    }
+    component.wait_until(|| condition.holds(word.load(Ordering::Acquire), value));
 }
 
 /// # Safety

@@ -41,6 +41,18 @@ unsafe extern "C" fn cableway_mp_words_open(out: *mut Words, why: *mut c_char, r
     unsafe { answer(Why { text: why, room }, call) }
 }
 
+/// Returns words that [`cableway_mp_words_open`] made.
+///
+/// # Safety
+/// They are not closed.
+pub(super) unsafe fn words_of(words: *const KernelWords) -> Arc<KernelWords> {
+    // SAFETY: the caller's promise; the pointer is from `Arc::into_raw`.
+    unsafe {
+        Arc::increment_strong_count(words);
+        Arc::from_raw(words)
+    }
+}
+
 /// # Safety
 /// `words` is from [`cableway_mp_words_open`], and closed only once.
 #[unsafe(no_mangle)]
@@ -54,13 +66,9 @@ unsafe extern "C" fn cableway_mp_words_close(words: *const KernelWords) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_mp_words_follow(words: *const KernelWords, message: *const StreamMessage) {
     guarded((), || {
-        // SAFETY: the caller's promise, here and below.
-        let words = unsafe {
-            Arc::increment_strong_count(words);
-            Arc::from_raw(words)
-        };
-        // SAFETY: as above.
-        words.follow(unsafe { &*message });
+        // SAFETY: the caller's promise.
+        let (words, message) = unsafe { (words_of(words), &*message) };
+        words.follow(message);
     });
 }
 

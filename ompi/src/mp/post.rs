@@ -8,6 +8,7 @@ use cableway_datatype::{Datatype, Layout, Predefined};
 use cableway_pml::{Buffer, Communicator, KernelWords, Stream, StreamBatch, StreamMessage, Streams};
 
 use super::access::{Memory, Move};
+use super::kernel::words_of;
 use super::order::{Gate, Lane, PostedPut, Put, Target};
 use super::window::Opened;
 use super::{Why, answer, text};
@@ -124,18 +125,6 @@ unsafe extern "C" fn cableway_mp_post(
     };
     // SAFETY: the caller's promise.
     unsafe { answer(Why { text: why, room }, call) }
-}
-
-/// Returns words that [`cableway_mp_words_open`](super::kernel) made.
-///
-/// # Safety
-/// They are not closed.
-unsafe fn words_of(words: *const KernelWords) -> Arc<KernelWords> {
-    // SAFETY: the caller's promise; the pointer is from `Arc::into_raw`.
-    unsafe {
-        Arc::increment_strong_count(words);
-        Arc::from_raw(words)
-    }
 }
 
 /// Says why a stream did not get operations.

@@ -9,11 +9,11 @@ use crate::request::{Request, live};
 use crate::word::{Condition, word_operation};
 
 /// `gds_memory_type_t`
-mod memory {
+pub(super) mod memory {
     use std::ffi::c_int;
 
-    pub(super) const GPU: c_int = 1;
-    pub(super) const HOST: c_int = 2;
+    pub(crate) const GPU: c_int = 1;
+    pub(crate) const HOST: c_int = 2;
     pub(super) const IO: c_int = 4;
     pub(super) const MASK: c_int = 7;
 }

@@ -3,17 +3,13 @@
 use std::ffi::{c_int, c_void};
 
 use super::answer::{Failure, answer};
-use super::descriptor::argument;
+use super::descriptor::{argument, memory};
 use crate::job::lock;
 
 /// `GDS_PARAM_VERSION`
 const PARAM_VERSION: c_int = 0;
 /// `GDS_API_VERSION`
 const VERSION: c_int = 2 << 16 | 2;
-/// `GDS_MEMORY_GPU`
-const GPU: c_int = 1;
-/// `GDS_MEMORY_HOST`
-const HOST: c_int = 2;
 /// The driver registers whole pages.
 const PAGE: usize = 4096;
 
@@ -53,8 +49,8 @@ unsafe extern "C" fn gds_alloc_mapped_memory(out: *mut Memory, size: usize, flag
         // SAFETY: the caller's promise.
         let out = unsafe { argument(out, "desc") }?;
         match flags {
-            HOST => {}
-            GPU => {
+            memory::HOST => {}
+            memory::GPU => {
                 return Err(Failure::Unsupported(
                     "the CPU does not map device memory here: use GDS_MEMORY_HOST".to_owned(),
                 ));
