@@ -272,11 +272,13 @@ fn movement_by_peer_access() {
     }
 }
 
-/// Seven exchanges in six rounds. The program checks that messages bring no data.
+/// Seven exchanges in six rounds. The program checks that messages bring no data. While a revoked kernel waits for room on
+/// the device, messages would. So a kernel that starts late on a busy machine is not revoked.
 #[test]
 fn blocks_at_regular_distances_move_by_peer_access() {
     for ranks in [2, 3, 4] {
-        let said = finish(&mut by_peer_access(ranks), "peer_blocks", &[]);
+        let mut command = by_peer_access(ranks);
+        let said = finish(command.args(["-x", "CABLEWAY_DEVICE_KERNEL_PATIENCE=20s"]), "peer_blocks", &[]);
         match said.lines().find(|line| line.starts_with("SKIPPED")) {
             Some(skipped) => println!("{skipped}"),
             None => assert_checked(&said, u64::from(ranks) * 6 * 7),
