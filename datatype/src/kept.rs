@@ -38,10 +38,13 @@ impl KeptLayouts {
         Some(layout)
     }
 
-    /// Keeps a layout.
-    pub fn keep(&mut self, description: &[i64], layout: &Layout) {
-        self.latest.truncate(MOST - 1);
+    /// Keeps a layout if its data are blocks at regular distances: others may be as large as the data that they describe.
+    /// Returns a layout that is not kept any more.
+    pub fn keep(&mut self, description: &[i64], layout: &Layout) -> Option<Layout> {
+        layout.strided(1)?;
+        let oldest = if self.latest.len() < MOST { None } else { self.latest.pop_back() };
         self.latest.push_front(Kept { description: description.into(), layout: layout.clone() });
+        oldest.map(|kept| kept.layout)
     }
 }
 
@@ -55,14 +58,23 @@ mod tests {
         let mut layouts = KeptLayouts::new();
         let bytes = Predefined::Byte.datatype().commit();
         let ints = Predefined::Int.datatype().commit();
-        layouts.keep(&[1, 2], &ints);
+        assert!(layouts.keep(&[1, 2], &ints).is_none());
         assert!(layouts.find(&[1]).is_none() && layouts.find(&[2, 1]).is_none());
         for number in 0..2 * MOST as i64 {
-            layouts.keep(&[number], &bytes);
+            let forgotten = layouts.keep(&[number], &bytes);
+            assert_eq!(forgotten.is_some(), number >= MOST as i64 - 1);
             assert!(layouts.find(&[1, 2]).is_some_and(|layout| layout == ints), "it is in use");
         }
         assert_eq!(layouts.latest.len(), MOST);
         assert!(layouts.find(&[0]).is_none());
         assert!(layouts.find(&[2 * MOST as i64 - 1]).is_some_and(|layout| layout == bytes));
+    }
+
+    #[test]
+    fn layouts_with_a_list_of_blocks_are_not_kept() {
+        let mut layouts = KeptLayouts::new();
+        let irregular = crate::Datatype::indexed(&[1, 3, 2], &[0, 4, 9], &Predefined::Int.datatype()).unwrap();
+        assert!(layouts.keep(&[1], &irregular.commit()).is_none());
+        assert!(layouts.find(&[1]).is_none());
     }
 }
