@@ -87,7 +87,7 @@ pub(super) fn wait_for(engine: &Engine, request: &StackRequest) {
     while !request.is_complete() {
         fault::point(Point::Wait);
         if engine.progress() == 0 {
-            polls += 1;
+            polls = polls.wrapping_add(1);
             if polls.is_multiple_of(POLLS_PER_HOST_PROGRESS) {
                 // SAFETY: Open MPI is initialized while it calls this component.
                 unsafe { shim_host_progress() };
