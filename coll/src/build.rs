@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::by_function::by_function;
 use crate::call::{Call, Edge, Memory, Operands as CallOperands};
-use crate::choice::{self, Algorithm, Choice, Operation, Rules, Setting};
+use crate::choice::{self, Algorithm, Choice, Gathered, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::function::{FunctionOperands, Reduced};
 use crate::placing::{Placing, Span, Working};
@@ -124,7 +124,7 @@ impl<'a> Builder<'a> {
         let bytes = receive.iter().fold(0, |sum: u64, memory| sum.saturating_add(memory.packed_len()));
         let algorithm = self.choose(Operation::Allgather, bytes);
         let ready: Steps = match send {
-            Some(_) if algorithm != Algorithm::PeerAccess => vec![self.plan.copy(from, own, &[])],
+            Some(_) if algorithm != Algorithm::PeerAccess || self.me.size == 1 => vec![self.plan.copy(from, own, &[])],
             _ => Steps::new(),
         };
         if algorithm == Algorithm::PeerAccess {
@@ -132,7 +132,8 @@ impl<'a> Builder<'a> {
         }
         if self.me.size > 1 {
             let setting = self.setting(1);
-            choice::allgather(&mut self.plan, algorithm, setting, (from, &blocks), &ready);
+            let gathered = Gathered { own: from, in_place: send.is_none(), blocks: &blocks };
+            choice::allgather(&mut self.plan, algorithm, setting, gathered, &ready);
         }
         Ok(())
     }

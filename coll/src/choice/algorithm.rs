@@ -236,21 +236,30 @@ pub(crate) fn broadcast(
     }
 }
 
-/// Adds an allgather. `blocks[r]` is rank `r`'s, and this rank's is filled after `ready`. It is sent from `own`, which
-/// holds it from the beginning. Returns the last steps. By peer access, `ready` is empty, and this rank's block is filled
-/// here, too.
+/// The blocks of an allgather.
+#[derive(Clone, Copy)]
+pub(crate) struct Gathered<'b> {
+    /// What this rank sends, which holds the data from the beginning.
+    pub(crate) own: Block,
+    /// It is this rank's part of `blocks`. Otherwise it is other memory, at any address: that of a block may be relative.
+    pub(crate) in_place: bool,
+    /// The block of each rank.
+    pub(crate) blocks: &'b [Block],
+}
+
+/// Adds an allgather. This rank's block is filled after `ready`. Returns the last steps. By peer access, `ready` is empty,
+/// and this rank's block is filled here, too.
 pub(crate) fn allgather(
     plan: &mut Plan,
     algorithm: Algorithm,
     Setting { me, nodes, .. }: Setting<'_>,
-    (own, blocks): (Block, &[Block]),
+    Gathered { own, in_place, blocks }: Gathered<'_>,
     ready: &[StepId],
 ) -> Vec<StepId> {
     match algorithm {
         Algorithm::Ring => ring::allgather(plan, me, blocks, ready),
         Algorithm::PeerAccess => {
-            let mine = blocks[me.rank as usize];
-            let copied = (own.place != mine.place).then_some((own, mine));
+            let copied = (!in_place).then_some((own, blocks[me.rank as usize]));
             alltoall_by_peer_access(plan, (vec![own; blocks.len()], blocks.to_vec()), copied, ready)
         }
         Algorithm::Hierarchical(_) => hierarchy::allgather(plan, (me, nodes), own, blocks),

@@ -19,8 +19,8 @@ use cableway_base::parameters::{Allreduce, DeviceProtocols};
 use cableway_pml::NodeCard;
 
 pub(crate) use algorithm::{
-    Algorithm, Operation, Setting, allgather, allreduce, alltoall_by_peer_access, broadcast, reduce, reduce_scatter,
-    scratch_of_reduce,
+    Algorithm, Gathered, Operation, Setting, allgather, allreduce, alltoall_by_peer_access, broadcast, reduce,
+    reduce_scatter, scratch_of_reduce,
 };
 
 use crate::costs::{Line, Picoseconds, Prices};

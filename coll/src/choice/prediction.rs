@@ -1,6 +1,6 @@
 //! Predicts the time of an algorithm from the plans that it makes.
 
-use super::algorithm::{self, Algorithm, Operation, Setting};
+use super::algorithm::{self, Algorithm, Gathered, Operation, Setting};
 use crate::costs::{Picoseconds, Prices, predict};
 use crate::plan::operands::Operands;
 use crate::plan::shares::Shares;
@@ -74,7 +74,8 @@ impl Question<'_> {
             }
             Operation::Allgather => {
                 let blocks = vec![Block::bytes(input, bytes.div_ceil(u64::from(me.size))); me.size as usize];
-                algorithm::allgather(&mut plan, algorithm, setting, (blocks[0], &blocks), &[]);
+                let gathered = Gathered { own: blocks[0], in_place: true, blocks: &blocks };
+                algorithm::allgather(&mut plan, algorithm, setting, gathered, &[]);
             }
         }
         plan
