@@ -136,7 +136,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "pml/src/lib.rs",
         &[
-            &["refusal.rs", "status.rs", "error.rs", "buffer.rs", "wire"],
+            &["refusal.rs", "status.rs", "abort.rs", "error.rs", "buffer.rs", "wire"],
             &["core"],
             &["protocol"],
             &["tag"],

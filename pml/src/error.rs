@@ -6,6 +6,7 @@ use cableway_base::Rank;
 use cableway_common_cuda::DeviceError;
 use cableway_datatype::Convertor;
 
+use crate::abort::Abort;
 use crate::refusal::Refusal;
 use crate::status::Status;
 
@@ -335,66 +336,6 @@ impl Error {
                 Error::Device { address, len: convertor.packed_size(), source }
             }
             error => Error::Datatype(error),
-        }
-    }
-}
-
-/// The peer's reason for an aborted transfer. Headers carry it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Abort {
-    /// The peer's device failed.
-    Device,
-    /// The peer removed the communicator before it received the message.
-    CommunicatorRemoved,
-    /// The peer's transport failed during the transfer.
-    Transport,
-    /// The peer took the message by a matched probe and dropped it.
-    Discarded,
-    /// A reason unknown to this version.
-    Other(u32),
-}
-
-impl Abort {
-    pub(crate) fn code(self) -> u32 {
-        match self {
-            Abort::Device => 1,
-            Abort::CommunicatorRemoved => 2,
-            Abort::Transport => 3,
-            Abort::Discarded => 4,
-            Abort::Other(code) => code,
-        }
-    }
-
-    pub(crate) fn from_code(code: u32) -> Self {
-        match code {
-            1 => Abort::Device,
-            2 => Abort::CommunicatorRemoved,
-            3 => Abort::Transport,
-            4 => Abort::Discarded,
-            other => Abort::Other(other),
-        }
-    }
-
-    /// Encodes a result: 0 is success, because no reason has this code.
-    pub(crate) fn code_of(result: Result<(), Self>) -> u32 {
-        result.map_or_else(Self::code, |()| 0)
-    }
-
-    /// Decodes a result.
-    pub(crate) fn result(code: u32) -> Result<(), Self> {
-        if code == 0 { Ok(()) } else { Err(Self::from_code(code)) }
-    }
-}
-
-impl std::fmt::Display for Abort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Abort::Device => f.write_str("its device failed"),
-            Abort::CommunicatorRemoved => f.write_str("it removed the communicator"),
-            Abort::Transport => f.write_str("its transport failed"),
-            Abort::Discarded => f.write_str("it discarded the message"),
-            Abort::Other(code) => write!(f, "unknown reason {code}"),
         }
     }
 }

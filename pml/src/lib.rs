@@ -18,6 +18,7 @@
 //! - `osc`: windows, which are active messages, too.
 //! - `stream`: messages in the order of a device's stream, with a thread of their own.
 
+mod abort;
 mod am;
 mod buffer;
 mod core;
@@ -35,10 +36,11 @@ mod tag;
 mod wire;
 
 pub use crate::core::Config;
+pub use abort::Abort;
 pub use am::{ActiveMessages, Arrival, Counts as ActiveCounts, HEADER_LIMIT, INLINE_LIMIT, Poster};
 pub use buffer::Buffer;
 pub use cableway_btl::DeviceMapping;
-pub use error::{Abort, Error};
+pub use error::Error;
 pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, Then as WindowThen, Window};
 pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;

@@ -194,3 +194,60 @@ fn a_new_communicators_messages_do_not_reach_an_old_one() {
     unsafe { ranks.engines[1].recv(&new, 0, 1, space(&mut received)) }.unwrap();
     assert_eq!(received, [5]);
 }
+
+#[test]
+fn messages_of_joint_operations_are_refused_after_a_death() {
+    for early in [false, true] {
+        let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
+        let world = [0, 1].map(|rank| ranks.engines[rank].add_communicator(7, vec![0, 1, 2], rank as u32).unwrap());
+        ranks.engines[1].set_joint_tags(&world[1], -200..=-100);
+        let data = pattern(100_000, 1);
+        let send = |tag: i32| {
+            let request = Box::new(Request::new());
+            // SAFETY: buffers and requests live until complete.
+            let sent = unsafe {
+                ranks.engines[0].isend(&world[0], 1, tag, bytes(&data), &SendMode::Standard, &raw const *request)
+            };
+            assert_eq!(sent.unwrap(), Outcome::Started);
+            request
+        };
+        // A message to rank 2 makes its peers notice the death.
+        ranks.isend(1, 2, 1, &[1], &SendMode::Standard).finish(&ranks);
+        let receive = Request::new();
+        let mut received = vec![0; data.len()];
+        // SAFETY: buffer and request live until complete.
+        unsafe { ranks.engines[1].irecv(&world[1], 0, -150, space(&mut received), &receive) }.unwrap();
+        let others = |kept: &mut Vec<Box<Request>>| kept.extend([-201, -99].map(send));
+        let (mut kept, mut refused) = (Vec::new(), Vec::new());
+        if early {
+            others(&mut kept);
+            refused.extend([-200, -100].map(send));
+            ranks.settle();
+        }
+        ranks.net.kill(2);
+        ranks.settle();
+        assert!(ranks.engines[1].check_members(&world[1]).is_err());
+        if !early {
+            others(&mut kept);
+            refused.extend([-200, -100].map(send));
+        }
+        ranks.finish(&refused.iter().map(|request| &**request).collect::<Vec<_>>());
+        for request in &refused {
+            let reason = request.error();
+            assert!(matches!(reason, Some(Error::PeerAborted { reason: Abort::MemberFailed, .. })), "{reason:?}");
+        }
+        // A posted receive still gets its message, and other tags wait as ever.
+        let matched = send(-150);
+        ranks.finish(&[&receive, &matched]);
+        assert!(matched.error().is_none() && received == data);
+        for (tag, request) in [-201, -99].into_iter().zip(&kept) {
+            assert!(!request.is_complete());
+            let mut received = vec![0; data.len()];
+            let receive = Request::new();
+            // SAFETY: buffer and request live until complete.
+            unsafe { ranks.engines[1].irecv(&world[1], 0, tag, space(&mut received), &receive) }.unwrap();
+            ranks.finish(&[&receive, request]);
+            assert!(received == data);
+        }
+    }
+}

@@ -22,9 +22,10 @@ use super::deferred::Deferred;
 use super::poster::Poster;
 use super::state::{Complete, Event, State};
 use super::wire::{Data, MESSAGE_LIMIT, Preamble, TAG};
+use crate::abort::Abort;
 use crate::buffer::Buffer;
 use crate::core::{self, Done};
-use crate::error::{Abort, Error};
+use crate::error::Error;
 use crate::tag::{Engine, Mail, Message, Request, Service, Taken};
 use crate::wire::Malformed;
 

@@ -5,7 +5,8 @@ use std::time::Instant;
 use super::context::Context;
 use super::rendezvous::{AbortHeader, Fin};
 use super::transfer::{Channel, Incoming, Outgoing, Stage, State};
-use crate::error::{Abort, Error};
+use crate::abort::Abort;
+use crate::error::Error;
 use crate::status::Status;
 use crate::wire::Id;
 

@@ -8,8 +8,9 @@ use super::engine::Engine;
 use super::matching::{Arrival, Released};
 use super::registry::Age;
 use super::request::Receive;
+use crate::abort::Abort;
 use crate::core::{self, Done, flow};
-use crate::error::{Abort, Error};
+use crate::error::Error;
 use crate::protocol::{self, Content, Fin, Slot, UnexpectedMessage};
 use crate::status::NOTICE;
 use crate::wire::{Envelope, Malformed};
@@ -57,7 +58,7 @@ impl Message for UnexpectedMessage {
 enum Admitted<M> {
     Matched((Receive, u32), M),
     Queued,
-    Late(M),
+    Refused(M, Abort),
     NoCommunicator(M),
 }
 
@@ -127,7 +128,7 @@ pub(super) fn arrive(engine: &Engine, slot: &Slot, message: impl Message, done: 
     match admitted {
         Admitted::Matched(matched, message) => message.deliver(engine, slot, matched, done),
         Admitted::Queued => {}
-        Admitted::Late(message) => refuse(engine, slot, &message.keep(), Abort::CommunicatorRemoved, done),
+        Admitted::Refused(message, reason) => refuse(engine, slot, &message.keep(), reason, done),
         Admitted::NoCommunicator(message) => keep_early(engine, slot, message.keep(), done)?,
     }
     if more {
@@ -153,14 +154,19 @@ fn admit<M: Message>(
     match Age::of(epoch, communicator.member(source).epoch) {
         Age::Current => {}
         Age::Early => return Ok((Admitted::NoCommunicator(message), false)),
-        Age::Late => return Ok((Admitted::Late(message), false)),
+        Age::Late => return Ok((Admitted::Refused(message, Abort::CommunicatorRemoved), false)),
     }
     let mut matching = communicator.matching.lock();
+    let refused = matching.refused_tags().is_some_and(|tags| tags.contains(&tag));
     let matcher = &mut matching.matcher;
     match matcher.arrive(source, tag, seq) {
         Arrival::Matched(receive) => {
             let more = matcher.parks(source);
             Ok((Admitted::Matched((receive, source), message), more))
+        }
+        Arrival::Unexpected if refused => {
+            let more = matcher.parks(source);
+            Ok((Admitted::Refused(message, Abort::MemberFailed), more))
         }
         Arrival::Unexpected => {
             let unexpected = message.keep();
@@ -193,7 +199,7 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
     loop {
         let released = communicator.matching.lock().matcher.release(source);
         match released {
-            None => return,
+            None => break,
             Some(Released::Unexpected) => {
                 engine.core().counters.unexpected.increment();
                 // It may have been one. Counted first, as above.
@@ -204,6 +210,24 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
                 note_taken(slot, &unexpected);
                 deliver::unexpected(engine, slot, (receive, source), unexpected, done);
             }
+        }
+    }
+    let refused = communicator.matching.lock().take_refused();
+    refuse_all(engine, &communicator, refused, Abort::MemberFailed, done);
+}
+
+/// Refuses messages that have waited in a communicator.
+pub(super) fn refuse_all(
+    engine: &Engine,
+    on: &Communicator,
+    messages: Vec<(u32, UnexpectedMessage)>,
+    reason: Abort,
+    done: &mut Done,
+) {
+    for (source, kept) in messages {
+        if let Some(slot) = engine.known(on.group()[source as usize]) {
+            note_taken(slot, &kept);
+            refuse(engine, slot, &kept, reason, done);
         }
     }
 }

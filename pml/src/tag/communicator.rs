@@ -1,6 +1,7 @@
 //! Communicators: a context, a group of processes, and the messages and receives that wait.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -74,6 +75,8 @@ pub(crate) struct Matching {
     failed: Vec<u32>,
     /// Ranks whose processes left, or were never reached.
     absent: Vec<u32>,
+    /// The tags of operations that fail once a process of the communicator has.
+    joint_tags: Option<RangeInclusive<i32>>,
     pub(crate) removed: bool,
 }
 
@@ -94,6 +97,23 @@ impl Matching {
         }
         let failed = self.failed.iter().find(|&&rank| source == ANY || source == rank as i32);
         failed.or_else(|| self.absent.iter().find(|&&rank| source == rank as i32)).copied()
+    }
+
+    /// Sets the tags of operations of all ranks.
+    pub(crate) fn set_joint_tags(&mut self, tags: RangeInclusive<i32>) {
+        self.joint_tags = Some(tags);
+    }
+
+    /// Returns the tags that messages must not have any more, because a process has failed.
+    #[inline]
+    pub(crate) fn refused_tags(&self) -> Option<&RangeInclusive<i32>> {
+        if self.failed.is_empty() { None } else { self.joint_tags.as_ref() }
+    }
+
+    /// Takes the unexpected messages that are refused, and returns them and their sources.
+    pub(crate) fn take_refused(&mut self) -> Vec<(u32, UnexpectedMessage)> {
+        let Some(tags) = self.refused_tags().cloned() else { return Vec::new() };
+        self.matcher.take_tags(|tag| tags.contains(&tag))
     }
 
     /// Returns whether a rank is gone.
@@ -118,8 +138,8 @@ impl Communicator {
         };
         let members =
             group.iter().map(|&process| Member { epoch: epoch(process), next_seq: AtomicU32::new(0) }).collect();
-        let matching =
-            Matching { matcher: Matcher::new(group.len()), failed: Vec::new(), absent: Vec::new(), removed: false };
+        let (matcher, failed, absent) = (Matcher::new(group.len()), Vec::new(), Vec::new());
+        let matching = Matching { matcher, failed, absent, joint_tags: None, removed: false };
         let lengths = matching.matcher.lengths().clone();
         let matching = Lock::new(locking, matching);
         Communicator { context, rank, group: group.into(), sources, members, matching, lengths }

@@ -1,15 +1,17 @@
 //! Adds and removes communicators.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use cableway_base::Rank;
 
-use super::arrive::{deliver_early, note_taken, refuse};
+use super::arrive::{deliver_early, refuse_all};
 use super::communicator::Communicator;
 use super::engine::Engine;
 use super::inbox::Mail;
+use crate::abort::Abort;
 use crate::core::{Done, Gone};
-use crate::error::{Abort, Error};
+use crate::error::Error;
 
 impl Engine {
     /// Adds a communicator with this context. `group[r]` is the process of rank `r`, and `rank` is this process's rank.
@@ -74,13 +76,21 @@ impl Engine {
         for receive in receives {
             receive.fail(Error::CommunicatorRemoved { context: communicator.context() }, &mut done);
         }
-        for (source, kept) in messages {
-            let process = communicator.group()[source as usize];
-            if let Some(slot) = self.known(process) {
-                note_taken(slot, &kept);
-                refuse(self, slot, &kept, Abort::CommunicatorRemoved, &mut done);
-            }
-        }
+        refuse_all(self, communicator, messages, Abort::CommunicatorRemoved, &mut done);
+        done.run();
+    }
+
+    /// Says which tags belong to operations in which all processes of a communicator take part. Once one has failed, some
+    /// of the others may not begin such an operation any more. From then on, unexpected messages with these tags are
+    /// refused, so that their senders do not wait for ever. Posted receives stay.
+    pub fn set_joint_tags(&self, of: &Communicator, tags: RangeInclusive<i32>) {
+        let refused = {
+            let mut matching = of.matching.lock();
+            matching.set_joint_tags(tags);
+            matching.take_refused()
+        };
+        let mut done = Done::default();
+        refuse_all(self, of, refused, Abort::MemberFailed, &mut done);
         done.run();
     }
 }

@@ -9,8 +9,8 @@ use super::communicator::Communicator;
 use super::engine::Engine;
 use super::matching::{Batch, Taken};
 use super::probe::Message;
+use crate::abort::Abort;
 use crate::core::{Done, flow};
-use crate::error::Abort;
 use crate::protocol::{self, Content, UnexpectedMessage};
 use crate::wire::Envelope;
 

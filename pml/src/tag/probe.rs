@@ -10,9 +10,10 @@ use super::matching::Pattern;
 use super::reach;
 use super::request::{Receive, Request};
 use super::wait::AbortUnlessComplete;
+use crate::abort::Abort;
 use crate::buffer::Buffer;
 use crate::core::Done;
-use crate::error::{Abort, Error};
+use crate::error::Error;
 use crate::protocol::{Content, UnexpectedMessage};
 use crate::status::{PROC_NULL, Status};
 

@@ -3,7 +3,7 @@ use cableway_common_cuda::Strided;
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::Abort;
+use crate::abort::Abort;
 use crate::protocol::rendezvous::{Announced, FLAG_ADDRESSABLE, FLAG_ON_DEVICE, RENDEZVOUS_LEN};
 use crate::status::ANY;
 use crate::wire::{BtlTag, Exposed, Id, MATCH_LEN, match_bytes, match_envelope};

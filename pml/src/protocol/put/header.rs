@@ -5,7 +5,7 @@ use memoffset::offset_of;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
-use crate::error::Abort;
+use crate::abort::Abort;
 use crate::wire::{Exposed, ExposedFields, Header, HeaderBuffer, Id, Malformed, Reader, flag, kind, layouts};
 
 /// Receiver to sender: store the range here.

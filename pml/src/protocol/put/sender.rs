@@ -5,8 +5,8 @@ use cableway_common_cuda::{Devices, Location, Order};
 
 use super::header::{Put, PutFin};
 use super::state::PutJob;
+use crate::abort::Abort;
 use crate::core::Link;
-use crate::error::Abort;
 use crate::protocol::context::{Context, Links, Operation};
 use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};

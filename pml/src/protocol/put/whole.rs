@@ -4,7 +4,7 @@ use cableway_btl::{Error, Flags, Remote, Transfer};
 
 use super::header::{Put, PutFin};
 use super::sender::{self, peer_copies};
-use crate::error::Abort;
+use crate::abort::Abort;
 use crate::protocol::context::{Context, Links, Operation};
 use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, Stage, State};

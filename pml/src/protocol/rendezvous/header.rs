@@ -4,7 +4,7 @@ use memoffset::offset_of;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
-use crate::error::Abort;
+use crate::abort::Abort;
 use crate::wire::{Envelope, Header, HeaderBuffer, Id, Malformed, MatchLayout, Reader, flag, kind, layouts};
 
 /// Sender to receiver: an announcement. The payload is empty, or all of the data (a synchronous send).

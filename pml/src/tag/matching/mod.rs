@@ -226,6 +226,11 @@ impl<P, U> Matcher<P, U> {
         (receives, parked.into_iter().map(|(_, message)| message).collect())
     }
 
+    /// Removes the unexpected messages with tags for which a condition holds, and returns them and their sources.
+    pub(crate) fn take_tags(&mut self, which: impl Fn(i32) -> bool) -> Vec<(u32, U)> {
+        self.unexpected.take_tags(which)
+    }
+
     /// Removes every receive from any source.
     pub(crate) fn abandon_any(&mut self) -> Vec<P> {
         self.posted.remove_from(|from| from == ANY)

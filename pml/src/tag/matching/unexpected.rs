@@ -89,6 +89,18 @@ impl<U> Unexpected<U> {
     #[inline(never)]
     fn take_waiting(&mut self, pattern: Pattern) -> Option<(u32, i32, U)> {
         let node = self.find(pattern)?;
+        Some(self.remove(node))
+    }
+
+    /// Takes all messages with tags for which a condition holds, and their sources.
+    pub(crate) fn take_tags(&mut self, which: impl Fn(i32) -> bool) -> Vec<(u32, U)> {
+        let nodes: Vec<u32> = self.nodes.iter().filter(|(_, node)| which(node.tag)).map(|(at, _)| at as u32).collect();
+        let removed = nodes.into_iter().map(|node| self.remove(node));
+        removed.map(|(source, _, message)| (source, message)).collect()
+    }
+
+    #[inline]
+    fn remove(&mut self, node: u32) -> (u32, i32, U) {
         let Node { message, source, tag, links, .. } = self.nodes.remove(node as usize);
         self.lengths.unexpected.lower(1);
         for (class, Link { list, before, after }) in links.into_iter().enumerate() {
@@ -103,7 +115,7 @@ impl<U> Unexpected<U> {
                 self.nodes[after as usize].links[class].before = before;
             }
         }
-        Some((source, tag, message))
+        (source, tag, message)
     }
 
     pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<(u32, i32, &U)> {
