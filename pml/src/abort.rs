@@ -1,5 +1,10 @@
 //! Reasons for which a peer ends a transfer.
 
+use cableway_base::Rank;
+
+/// Codes with this bit hold the number of a process.
+const MEMBER: u32 = 1 << 31;
+
 /// The peer's reason for an aborted transfer. Headers carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,8 +17,8 @@ pub enum Abort {
     Transport,
     /// The peer took the message by a matched probe and dropped it.
     Discarded,
-    /// The message is one of an operation of all processes of its communicator, and one of these failed.
-    MemberFailed,
+    /// The message is one of an operation of all processes of its communicator, and this one of them failed.
+    MemberFailed(Rank),
     /// A reason unknown to this version.
     Other(u32),
 }
@@ -25,7 +30,7 @@ impl Abort {
             Abort::CommunicatorRemoved => 2,
             Abort::Transport => 3,
             Abort::Discarded => 4,
-            Abort::MemberFailed => 5,
+            Abort::MemberFailed(process) => MEMBER | process,
             Abort::Other(code) => code,
         }
     }
@@ -36,7 +41,7 @@ impl Abort {
             2 => Abort::CommunicatorRemoved,
             3 => Abort::Transport,
             4 => Abort::Discarded,
-            5 => Abort::MemberFailed,
+            code if code & MEMBER != 0 => Abort::MemberFailed(code & !MEMBER),
             other => Abort::Other(other),
         }
     }
@@ -59,7 +64,7 @@ impl std::fmt::Display for Abort {
             Abort::CommunicatorRemoved => f.write_str("it removed the communicator"),
             Abort::Transport => f.write_str("its transport failed"),
             Abort::Discarded => f.write_str("it discarded the message"),
-            Abort::MemberFailed => f.write_str("a process of the communicator failed"),
+            Abort::MemberFailed(process) => write!(f, "process {process} of the communicator failed"),
             Abort::Other(code) => write!(f, "unknown reason {code}"),
         }
     }

@@ -234,7 +234,14 @@ fn messages_of_joint_operations_are_refused_after_a_death() {
         ranks.finish(&refused.iter().map(|request| &**request).collect::<Vec<_>>());
         for request in &refused {
             let reason = request.error();
-            assert!(matches!(reason, Some(Error::PeerAborted { reason: Abort::MemberFailed, .. })), "{reason:?}");
+            assert!(matches!(reason, Some(Error::PeerAborted { reason: Abort::MemberFailed(2), .. })), "{reason:?}");
+        }
+        // A message that has come whole is received as ever.
+        let mut small = [0];
+        // SAFETY: the buffers are valid.
+        unsafe {
+            assert!(ranks.engines[0].send_now(&world[0], 1, -170, bytes(&[7])).unwrap() == FastPath::Sent);
+            assert_eq!(ranks.engines[1].recv(&world[1], 0, -170, space(&mut small)).unwrap().len, 1);
         }
         // A posted receive still gets its message, and other tags wait as ever.
         let matched = send(-150);
@@ -250,4 +257,23 @@ fn messages_of_joint_operations_are_refused_after_a_death() {
             assert!(received == data);
         }
     }
+}
+
+#[test]
+fn a_rank_that_is_told_of_a_failure_acts_as_if_it_knew() {
+    let ranks = two();
+    let world = [0, 1].map(|rank| ranks.engines[rank].add_communicator(7, vec![0, 1], rank as u32).unwrap());
+    ranks.engines[1].set_joint_tags(&world[1], -200..=-100);
+    let data = pattern(100_000, 1);
+    let waiting = Request::new();
+    // SAFETY: buffer and request live until complete.
+    let sent = unsafe { ranks.engines[0].isend(&world[0], 1, -150, bytes(&data), &SendMode::Standard, &waiting) };
+    assert_eq!(sent.unwrap(), Outcome::Started);
+    ranks.settle();
+    assert!(!waiting.is_complete() && ranks.engines[1].check_members(&world[1]).is_ok());
+    ranks.engines[1].note_told_of_failure(&world[1], 5);
+    ranks.finish(&[&waiting]);
+    assert!(matches!(waiting.error(), Some(Error::PeerAborted { reason: Abort::MemberFailed(5), .. })));
+    let known = ranks.engines[1].check_members(&world[1]);
+    assert!(matches!(known, Err(Error::PeerFailed { peer: 5, .. })), "{known:?}");
 }

@@ -51,6 +51,7 @@ pub struct Group {
 impl Group {
     /// Creates the operations of an intracommunicator. Every member must do so.
     pub fn new(collectives: Arc<Collectives>, communicator: Arc<Communicator>) -> Self {
+        collectives.engine.set_joint_tags(&communicator, tags::all());
         Group {
             collectives,
             communicator,

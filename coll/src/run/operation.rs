@@ -28,6 +28,8 @@ pub struct Operation {
     ended: Vec<bool>,
     /// The steps that have not ended.
     left: usize,
+    /// The program has given it up.
+    given_up: bool,
     state: State,
 }
 
@@ -65,7 +67,8 @@ impl Operation {
         let ended = vec![false; left];
         let resources = ManuallyDrop::new(Resources { plan, scratch, active: Vec::new() });
         let state = if left == 0 { State::Ended(Ok(())) } else { State::New };
-        let mut operation = Operation { shared, on, site, resources, waiting, ready, ended, left, state };
+        let mut operation =
+            Operation { shared, on, site, resources, waiting, ready, ended, left, given_up: false, state };
         if let Some(error) = failure {
             operation.fail(error);
         }
@@ -112,11 +115,17 @@ impl Operation {
     }
 
     /// Makes the operation fail in all processes. It ends when [`poll`](Self::poll) says so, without a wait for messages
-    /// that other processes have not begun to send.
+    /// that other processes have not begun to send, unless such a process may access device memory of the call.
     pub fn give_up(&mut self) {
         if matches!(self.state, State::New | State::Running(_)) {
             self.fail(Error::GivenUp);
         }
+        self.given_up = true;
+        self.cancel();
+    }
+
+    /// Cancels receives that no message has matched.
+    fn cancel(&self) {
         self.resources.active.iter().for_each(|active| active.cancel(&self.shared.engine));
     }
 
@@ -212,18 +221,32 @@ impl Operation {
         self.state = State::Failing(error);
     }
 
-    /// Ends the operation after a failure, once nobody uses its memory.
+    /// Ends the operation after a failure, once nobody uses its memory. If a process has died, others may never begin the
+    /// operation, so this one does not wait for their messages. Its own messages to them are refused.
     fn wind_up(&mut self) {
-        // Their own failures add nothing to the first one.
         let Resources { plan, active, .. } = &mut *self.resources;
         let scene = Scene { shared: &self.shared, on: &self.on, site: self.site, plan };
-        active.retain_mut(|active| !active.is_over(&scene));
+        let mut told = None;
+        active.retain_mut(|active| {
+            // Their own failures add nothing to the first one.
+            let is_over = active.is_over(&scene);
+            told = told.or_else(|| active.told_of());
+            !is_over
+        });
+        if let Some(failed) = told {
+            self.shared.engine.note_told_of_failure(&self.on, failed);
+        }
+        if self.given_up || self.check_members().is_err() {
+            self.cancel();
+        }
         if self.resources.active.is_empty()
             && let State::Failing(error) = std::mem::replace(&mut self.state, State::Ended(Ok(())))
         {
             // One that was told of a failure names the process that died, if it knows by now.
             let error = match error {
-                Error::OtherLength { .. } => self.check_members().err().unwrap_or(error),
+                Error::OtherLength { .. } | Error::Message(cableway_pml::Error::PeerAborted { .. }) => {
+                    self.check_members().err().unwrap_or(error)
+                }
                 error => error,
             };
             self.state = State::Ended(Err(error));

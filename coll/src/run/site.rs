@@ -1,6 +1,7 @@
 //! Where an operation works, and its messages.
 
-use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode};
+use cableway_base::Rank;
+use cableway_pml::{Abort, Buffer, Communicator, Engine, Outcome, Request, SendMode};
 use smallvec::SmallVec;
 
 use super::shared::Collectives;
@@ -35,12 +36,25 @@ impl Message {
         self.request.is_complete()
     }
 
+    /// Returns the process whose failure made another one refuse the message.
+    pub(super) fn told_of(&self) -> Option<Rank> {
+        self.is_complete().then(|| told_of(&self.request)).flatten()
+    }
+
     /// Cancels a receive that no message has matched.
     pub(super) fn cancel(&self, engine: &Engine) {
         if self.expected.is_some() {
             // SAFETY: the request was started on this engine, and is valid.
             unsafe { engine.cancel(&raw const *self.request) };
         }
+    }
+}
+
+/// Returns the process whose failure made another one refuse the message of a complete request.
+pub(super) fn told_of(request: &Request) -> Option<Rank> {
+    match request.result() {
+        Err(cableway_pml::Error::PeerAborted { reason: Abort::MemberFailed(failed), .. }) => Some(failed),
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Single steps of a plan: messages, copies, reductions and exchanges under way.
 
+use cableway_base::Rank;
 use cableway_common_cuda::{Completion, Order, Reduction, ReductionRun};
 use cableway_pml::{Buffer, Communicator, Engine};
 use smallvec::SmallVec;
@@ -95,6 +96,12 @@ impl Active {
         }
     }
 
+    /// Returns a process whose failure made another one refuse a message.
+    pub(super) fn told_of(&self) -> Option<Rank> {
+        let exchanged = || self.exchange.as_ref().and_then(|exchange| exchange.told_of());
+        self.messages.iter().find_map(Message::told_of).or_else(exchanged)
+    }
+
     /// Cancels receives that no message has matched.
     pub(super) fn cancel(&self, engine: &Engine) {
         self.messages.iter().for_each(|message| message.cancel(engine));
@@ -170,7 +177,11 @@ impl Site {
                 }
             }
             Work::Exchange(of) => {
-                started.exchange = Some(Box::new(Exchanging::new(&scene.of_exchange(of), None)));
+                let exchange = started.exchange.insert(Box::new(Exchanging::new(&scene.of_exchange(of), None)));
+                // A rank that was refused before the receives were posted believes that this one does not take its offer.
+                if let Err(error) = shared.engine.check_members(on) {
+                    exchange.fail(&error.into());
+                }
             }
         }
         Ok(())

@@ -5,6 +5,8 @@
 //! number of the operation, so that messages of operations under way at the same time are told apart, and the number of
 //! the message.
 
+use std::ops::RangeInclusive;
+
 /// The bits of a message's number. Messages of one operation between the same two ranks with equal bits keep their
 /// order, because so many messages are never under way.
 const MESSAGE_BITS: u32 = 16;
@@ -24,6 +26,11 @@ pub(super) fn of_neighbors() -> i32 {
     i32::MIN + ((1 + OPERATIONS) << MESSAGE_BITS) as i32
 }
 
+/// Returns the tags of all messages.
+pub(super) fn all() -> RangeInclusive<i32> {
+    of_operation(0)..=of_message(of_neighbors(), u32::MAX)
+}
+
 /// Returns the tag of a message.
 pub(super) fn of_message(first: i32, message: u32) -> i32 {
     first + (message % (1 << MESSAGE_BITS)) as i32
@@ -40,6 +47,7 @@ mod tests {
         assert!(of_message(of_operation(OPERATIONS - 1), u32::MAX) < of_neighbors());
         assert!(of_operation(0) > cableway_pml::NOTICE);
         assert_eq!(of_operation(OPERATIONS), of_operation(0));
+        assert_eq!(all(), of_operation(0)..=highest);
         assert_ne!(of_message(of_operation(1), 0), of_message(of_operation(0), (1 << 16) - 1));
     }
 }

@@ -2,7 +2,8 @@
  * CABLEWAY_CUDA_LIBDIR names the driver.
  *
  *   killed_in_collective operation    in an operation of the program, which a blocking MPI_Allreduce calls
- *   killed_in_collective started      with a non-blocking MPI_Allreduce under way */
+ *   killed_in_collective started      with a non-blocking MPI_Allreduce under way
+ *   killed_in_collective stopped      before an MPI_Allreduce that rank 2 calls, and rank 0 does not */
 #include "collectives/memory.h"
 
 #include <signal.h>
@@ -36,6 +37,22 @@ static int reduce(const char *how, struct memory *send, struct memory *recv, MPI
     return MPI_SUCCESS != code ? code : MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+/* Rank 0 stays, makes progress, and waits until rank 2 has got its error. */
+static int call_alone(struct memory *send, struct memory *recv)
+{
+    int code = MPI_SUCCESS;
+    if (1 == test.rank) {
+        raise(SIGKILL);
+    }
+    if (2 == test.rank) {
+        code = MPI_Allreduce(memory_at(send), memory_at(recv), WORDS, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Send(&code, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(&code, 1, MPI_INT, 2, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     struct memory send = {0}, recv = {0};
@@ -51,6 +68,9 @@ int main(int argc, char **argv)
     /* All are connected. */
     MPI_Allreduce(memory_at(&send), memory_at(&recv), WORDS, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (0 == strcmp(argv[1], "stopped")) {
+        code = call_alone(&send, &recv);
+    }
     for (int round = 0; MPI_SUCCESS == code && round < ROUNDS; round++) {
         code = reduce(argv[1], &send, &recv, op);
         if (1 == test.rank) {

@@ -36,6 +36,11 @@ impl Content {
         }
     }
 
+    /// Returns whether the message's sender waits for the receiver.
+    pub(crate) fn is_announced(&self) -> bool {
+        matches!(self, Content::Announced(_))
+    }
+
     pub(crate) fn announced(announced: Announced, exposed: Option<Exposed>) -> Self {
         Content::Announced(Rendezvous { announced, exposed: exposed.map(Box::new) })
     }

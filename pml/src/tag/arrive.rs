@@ -18,6 +18,8 @@ use crate::wire::{Envelope, Malformed};
 /// A message that is being matched.
 pub(super) trait Message {
     fn envelope(&self) -> Envelope;
+    /// Returns whether its sender waits for the receiver.
+    fn is_announced(&self) -> bool;
     /// Returns a copy that can wait.
     fn keep(self) -> UnexpectedMessage;
     /// Delivers it to the receive that it matched.
@@ -28,6 +30,10 @@ impl Message for &Arrived<'_> {
     #[inline]
     fn envelope(&self) -> Envelope {
         self.envelope
+    }
+
+    fn is_announced(&self) -> bool {
+        self.content.is_announced()
     }
 
     fn keep(self) -> UnexpectedMessage {
@@ -43,6 +49,10 @@ impl Message for &Arrived<'_> {
 impl Message for UnexpectedMessage {
     fn envelope(&self) -> Envelope {
         self.envelope
+    }
+
+    fn is_announced(&self) -> bool {
+        self.content.is_announced()
     }
 
     fn keep(self) -> UnexpectedMessage {
@@ -164,9 +174,9 @@ fn admit<M: Message>(
             let more = matcher.parks(source);
             Ok((Admitted::Matched((receive, source), message), more))
         }
-        Arrival::Unexpected if refused => {
+        Arrival::Unexpected if refused && message.is_announced() => {
             let more = matcher.parks(source);
-            Ok((Admitted::Refused(message, Abort::MemberFailed), more))
+            Ok((Admitted::Refused(message, communicator.refusal(&matching)), more))
         }
         Arrival::Unexpected => {
             let unexpected = message.keep();
@@ -212,8 +222,8 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
             }
         }
     }
-    let refused = communicator.matching.lock().take_refused();
-    refuse_all(engine, &communicator, refused, Abort::MemberFailed, done);
+    let (refused, reason) = communicator.take_refused(&mut communicator.matching.lock());
+    refuse_all(engine, &communicator, refused, reason, done);
 }
 
 /// Refuses messages that have waited in a communicator.

@@ -11,6 +11,7 @@ use cableway_base::lock::{Lock, Locking};
 
 use super::matching::{Lengths, Matcher, Pattern};
 use super::request::Receive;
+use crate::abort::Abort;
 use crate::error::Error;
 use crate::protocol::UnexpectedMessage;
 use crate::status::ANY;
@@ -77,6 +78,8 @@ pub(crate) struct Matching {
     absent: Vec<u32>,
     /// The tags of operations that fail once a process of the communicator has.
     joint_tags: Option<RangeInclusive<i32>>,
+    /// A process that has failed, as another one says.
+    told_of_failure: Option<Rank>,
     pub(crate) removed: bool,
 }
 
@@ -104,16 +107,26 @@ impl Matching {
         self.joint_tags = Some(tags);
     }
 
-    /// Returns the tags that messages must not have any more, because a process has failed.
+    /// Notes that a process has failed, as another one says.
+    pub(crate) fn note_told(&mut self, failed: Rank) {
+        self.told_of_failure.get_or_insert(failed);
+    }
+
+    /// Returns the process that has failed, as another one says.
+    pub(crate) fn told_of_failure(&self) -> Option<Rank> {
+        self.told_of_failure
+    }
+
+    /// Returns the tags of messages that are refused if their senders wait, because a process has failed.
     #[inline]
     pub(crate) fn refused_tags(&self) -> Option<&RangeInclusive<i32>> {
-        if self.failed.is_empty() { None } else { self.joint_tags.as_ref() }
+        if self.failed.is_empty() && self.told_of_failure.is_none() { None } else { self.joint_tags.as_ref() }
     }
 
     /// Takes the unexpected messages that are refused, and returns them and their sources.
-    pub(crate) fn take_refused(&mut self) -> Vec<(u32, UnexpectedMessage)> {
+    fn take_refused(&mut self) -> Vec<(u32, UnexpectedMessage)> {
         let Some(tags) = self.refused_tags().cloned() else { return Vec::new() };
-        self.matcher.take_tags(|tag| tags.contains(&tag))
+        self.matcher.take_if(|tag, message| tags.contains(&tag) && message.content.is_announced())
     }
 
     /// Returns whether a rank is gone.
@@ -139,10 +152,21 @@ impl Communicator {
         let members =
             group.iter().map(|&process| Member { epoch: epoch(process), next_seq: AtomicU32::new(0) }).collect();
         let (matcher, failed, absent) = (Matcher::new(group.len()), Vec::new(), Vec::new());
-        let matching = Matching { matcher, failed, absent, joint_tags: None, removed: false };
+        let matching = Matching { matcher, failed, absent, joint_tags: None, told_of_failure: None, removed: false };
         let lengths = matching.matcher.lengths().clone();
         let matching = Lock::new(locking, matching);
         Communicator { context, rank, group: group.into(), sources, members, matching, lengths }
+    }
+
+    /// Returns why messages with joint tags are refused.
+    pub(crate) fn refusal(&self, matching: &Matching) -> Abort {
+        let failed = matching.failed.first().map(|&rank| self.group[rank as usize]);
+        Abort::MemberFailed(failed.or(matching.told_of_failure).unwrap_or_default())
+    }
+
+    /// Takes the unexpected messages that are refused. Returns them with their sources, and the reason.
+    pub(crate) fn take_refused(&self, matching: &mut Matching) -> (Vec<(u32, UnexpectedMessage)>, Abort) {
+        (matching.take_refused(), self.refusal(matching))
     }
 
     /// Returns the context number in this communicator's messages.

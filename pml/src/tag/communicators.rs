@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cableway_base::Rank;
 
 use super::arrive::{deliver_early, refuse_all};
-use super::communicator::Communicator;
+use super::communicator::{Communicator, Matching};
 use super::engine::Engine;
 use super::inbox::Mail;
 use crate::abort::Abort;
@@ -81,16 +81,27 @@ impl Engine {
     }
 
     /// Says which tags belong to operations in which all processes of a communicator take part. Once one has failed, some
-    /// of the others may not begin such an operation any more. From then on, unexpected messages with these tags are
-    /// refused, so that their senders do not wait for ever. Posted receives stay.
+    /// of the others may not begin such an operation any more. From then on, an unexpected message with such a tag is
+    /// refused if its sender waits for the receiver. Messages that posted receives match, and messages that have come whole,
+    /// are received as ever.
     pub fn set_joint_tags(&self, of: &Communicator, tags: RangeInclusive<i32>) {
-        let refused = {
+        self.refuse_after(of, |matching| matching.set_joint_tags(tags));
+    }
+
+    /// Notes that a process has failed, as another one says that has refused such a message. This process acts as if it knew
+    /// that itself: [`check_members`](Self::check_members) returns an error from now on.
+    pub fn note_told_of_failure(&self, of: &Communicator, failed: Rank) {
+        self.refuse_after(of, |matching| matching.note_told(failed));
+    }
+
+    fn refuse_after(&self, of: &Communicator, change: impl FnOnce(&mut Matching)) {
+        let (refused, reason) = {
             let mut matching = of.matching.lock();
-            matching.set_joint_tags(tags);
-            matching.take_refused()
+            change(&mut matching);
+            of.take_refused(&mut matching)
         };
         let mut done = Done::default();
-        refuse_all(self, of, refused, Abort::MemberFailed, &mut done);
+        refuse_all(self, of, refused, reason, &mut done);
         done.run();
     }
 }

@@ -14,13 +14,15 @@ use crate::status::ANY;
 use crate::wire::NodeCard;
 
 impl Engine {
-    /// Checks whether no process of a communicator is known to have died.
+    /// Checks whether no process of a communicator is known to have died, or said to have
+    /// ([`note_told_of_failure`](Self::note_told_of_failure)).
     ///
     /// # Errors
     /// One has died, or the communicator was removed.
     pub fn check_members(&self, of: &Communicator) -> Result<(), Error> {
         let matching = of.matching.lock();
-        cannot_wait(self, of, &matching, ANY).map_or(Ok(()), Err)
+        let told = |peer| Error::PeerFailed { peer, reason: "another process says so".into() };
+        cannot_wait(self, of, &matching, ANY).or_else(|| matching.told_of_failure().map(told)).map_or(Ok(()), Err)
     }
 
     /// Returns what a process published of its node when it started. All processes get the same. Returns `None` if it

@@ -9,7 +9,6 @@ use cableway_base::Rank;
 use super::arrive::refuse_all;
 use super::communicator::Communicator;
 use super::engine::Engine;
-use crate::abort::Abort;
 use crate::core::{Done, Gone};
 use crate::error::Error;
 use crate::protocol::Slot;
@@ -118,12 +117,12 @@ pub(super) fn end_receives(engine: &Engine, slot: &Slot, done: &mut Done) {
     let died = matches!(slot.peer.gone(), Some(Gone::Failed(_)));
     for communicator in engine.registry.read(|registry| registry.all()) {
         let Some(rank) = communicator.rank_of(slot.peer.rank) else { continue };
-        let ((receives, _lost), refused) = {
+        let ((receives, _lost), (refused, reason)) = {
             let mut matching = communicator.matching.lock();
             matching.note_gone(rank, died);
-            (matching.matcher.abandon(rank, died), matching.take_refused())
+            (matching.matcher.abandon(rank, died), communicator.take_refused(&mut matching))
         };
-        refuse_all(engine, &communicator, refused, Abort::MemberFailed, done);
+        refuse_all(engine, &communicator, refused, reason, done);
         for receive in receives {
             receive.complete(Status { source: rank as i32, ..Status::EMPTY }, slot.peer.check().err(), done);
         }

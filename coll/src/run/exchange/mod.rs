@@ -16,6 +16,7 @@
 
 mod blocks;
 mod fetch;
+mod lent;
 mod note;
 mod own;
 mod peer;
@@ -24,6 +25,7 @@ mod settled;
 mod wire;
 mod work;
 
+use cableway_base::Rank;
 use cableway_pml::Engine;
 
 use crate::error::Error;
@@ -100,6 +102,11 @@ impl Exchanging {
         matches!(self.stage, Stage::Running(_))
             || self.own.is_on_device()
             || self.peers.iter().any(Peer::waits_for_device)
+    }
+
+    /// Returns a process whose failure made another one refuse a message.
+    pub(super) fn told_of(&self) -> Option<Rank> {
+        self.peers.iter().find_map(Peer::told_of)
     }
 
     /// Cancels receives that no message has matched.

@@ -2,7 +2,10 @@
 
 use std::ptr::NonNull;
 
+use cableway_base::Rank;
 use cableway_pml::{Buffer, Communicator, Engine, Error, Outcome, Request, SendMode, Status};
+
+use crate::run::site::told_of;
 
 /// A message of at most `N` bytes under way. One that is dropped while the engine uses it is leaked.
 pub(super) struct Note<const N: usize>(NonNull<Inner<N>>);
@@ -35,11 +38,13 @@ impl<const N: usize> Note<N> {
         Note(NonNull::from(Box::leak(Box::new(Inner { request: Request::new(), bytes, left: false }))))
     }
 
-    /// Sends bytes, or a message without data in place of them.
+    /// Sends bytes, or a message without data in place of them. With [`SendMode::Synchronous`] it fails if the receiver
+    /// refuses it.
     pub(super) fn send(
         (engine, on): (&Engine, &Communicator),
         (to, tag): (u32, i32),
         bytes: Option<[u8; N]>,
+        mode: &SendMode,
     ) -> Result<Note<N>, Error> {
         let len = if bytes.is_some() { N as u64 } else { 0 };
         let mut note = Note::new(bytes.unwrap_or([0; N]));
@@ -47,7 +52,7 @@ impl<const N: usize> Note<N> {
         let inner = unsafe { note.0.as_mut() };
         let (buffer, request) = (Buffer::bytes(inner.bytes.as_ptr(), len), &raw const inner.request);
         // SAFETY: the allocation lives until the request is complete.
-        let sent = unsafe { engine.isend(on, to as i32, tag, buffer, &SendMode::Standard, request) };
+        let sent = unsafe { engine.isend(on, to as i32, tag, buffer, mode, request) };
         inner.left = !matches!(sent, Ok(Outcome::Started));
         sent.map(|_| note)
     }
@@ -74,6 +79,12 @@ impl<const N: usize> Note<N> {
     pub(super) fn is_over(&self) -> bool {
         let inner = self.inner();
         inner.left || inner.request.is_complete()
+    }
+
+    /// Returns the process whose failure made the receiver refuse it.
+    pub(super) fn told_of(&self) -> Option<Rank> {
+        let inner = self.inner();
+        (!inner.left && inner.request.is_complete()).then(|| told_of(&inner.request)).flatten()
     }
 
     /// Returns what a receive has got.

@@ -1,9 +1,11 @@
 //! One other rank in an exchange.
 
-use cableway_pml::{DeviceMapping, Engine, ExposedMemory, Exposure, PeerBlocks, PeerHandle};
+use cableway_base::Rank;
+use cableway_pml::{DeviceMapping, Engine, PeerHandle, SendMode};
 use smallvec::SmallVec;
 
 use super::fetch::Fetch;
+use super::lent::Lent;
 use super::note::{Note, Received};
 use super::scene::{Scene, Uses};
 use super::settled::Settled;
@@ -20,29 +22,10 @@ pub(super) struct Peer {
     pub(super) rank: u32,
     /// Both ranks reduce everything, each for itself. Known once the peer's offer has come.
     pub(super) whole: bool,
+    /// The peer's offer has come.
+    has_begun: bool,
     lent: Lent,
     borrowed: Borrowed,
-}
-
-/// This rank's memory, which the peer accesses.
-struct Lent {
-    /// Kept until the peer's last answer.
-    exposed: [Option<Box<ExposedMemory>>; 2],
-    /// The places of the data in the input, if it has gaps.
-    blocks: Option<PeerBlocks>,
-    /// What was exposed so far, and whether that waits for the default stream.
-    progress: [Asked; 2],
-    offer: Option<Note<OFFER_LEN>>,
-    /// `None` after the last answer.
-    answer: Option<Note<ANSWER_LEN>>,
-    data: SmallVec<[Message; 2]>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Not,
-    Waiting,
-    Answered,
 }
 
 /// The peer's memory, which this rank accesses.
@@ -52,6 +35,8 @@ struct Borrowed {
     input: Input,
     output: Output,
     answers: SmallVec<[Note<ANSWER_LEN>; 2]>,
+    /// The last answer after a failure. Nobody waits for its end: the peer may have given up.
+    failure: Option<Note<ANSWER_LEN>>,
     /// The last answer was sent.
     given_back: bool,
     data: SmallVec<[Message; 2]>,
@@ -83,20 +68,20 @@ impl Peer {
     /// Posts the receives.
     pub(super) fn new(scene: &Scene<'_>, rank: u32) -> Result<Peer, Error> {
         let by = (&*scene.shared.engine, scene.on);
-        let offer = Some(Note::receive(by, (rank, scene.tag(OFFER)))?);
-        let answer = match Note::receive(by, (rank, scene.tag(ANSWER))) {
-            Ok(answer) => Some(answer),
+        // A rank that takes an offer must not refuse the answer that may follow.
+        let answer = Note::receive(by, (rank, scene.tag(ANSWER)))?;
+        let offer = match Note::receive(by, (rank, scene.tag(OFFER))) {
+            Ok(offer) => Some(offer),
             Err(error) => {
-                offer.iter().for_each(|offer| offer.cancel(by.0));
+                answer.cancel(by.0);
                 return Err(error.into());
             }
         };
-        let (exposed, blocks, progress) = ([None, None], None, [Asked::Not; 2]);
-        let lent = Lent { exposed, blocks, progress, offer: None, answer, data: SmallVec::new() };
+        let lent = Lent::new(Some(answer));
         let (input, output) = (Input::Unknown, Output::None);
         let (answers, data) = (SmallVec::new(), SmallVec::new());
-        let borrowed = Borrowed { offer, input, output, answers, given_back: false, data };
-        Ok(Peer { rank, whole: false, lent, borrowed })
+        let borrowed = Borrowed { offer, input, output, answers, failure: None, given_back: false, data };
+        Ok(Peer { rank, whole: false, has_begun: false, lent, borrowed })
     }
 
     /// Makes progress.
@@ -120,31 +105,8 @@ impl Peer {
         if self.lent.offer.is_some() {
             return Ok(());
         }
-        let process = scene.on.group()[self.rank as usize];
-        for (at, block) in scene.lends(self.rank).into_iter().enumerate() {
-            if self.lent.progress[at] == Asked::Answered {
-                continue;
-            }
-            self.lent.progress[at] = Asked::Answered;
-            let Some(memory) = block.and_then(|block| scene.on_device(&block)) else { continue };
-            if !settled.has(scene, &memory.range)? {
-                self.lent.progress[at] = Asked::Waiting;
-                return Ok(());
-            }
-            // SAFETY: the operation keeps its memory until the peer's last answer. The peer accesses it only before that.
-            match unsafe { scene.shared.engine.expose(process, memory.range, at == 1) }? {
-                Exposure::Exposed(exposed) => {
-                    self.lent.exposed[at] = Some(exposed);
-                    // Only inputs have gaps.
-                    self.lent.blocks = self.lent.blocks.or(memory.blocks.map(PeerBlocks::new));
-                }
-                Exposure::Never => {}
-            }
-        }
-        let handle = |at: usize| self.lent.exposed[at].as_ref().map(|exposed| *exposed.handle());
-        let (input, output, whole) = (handle(0), handle(1), scene.offers_whole());
-        let offer = Offer { input, blocks: self.lent.blocks, output, whole };
-        self.lent.offer = Some(self.send(scene, OFFER, Some(offer.to_bytes()))?);
+        let Some(offer) = self.lent.expose(scene, self.rank, settled)? else { return Ok(()) };
+        self.lent.offer = Some(self.send(scene, OFFER, Some(offer.to_bytes()), &SendMode::Standard)?);
         Ok(())
     }
 
@@ -164,6 +126,7 @@ impl Peer {
             }
         };
         self.borrowed.offer = None;
+        self.has_begun = true;
         let offer = Offer::parse(&bytes);
         self.whole = offer.whole && scene.offers_whole();
         let uses = scene.uses(self.rank, self.whole);
@@ -184,7 +147,7 @@ impl Peer {
             None => Output::None,
         };
         if !wanted.is_nothing() {
-            self.answer(scene, Some(wanted))?;
+            self.answer(scene, wanted)?;
         }
         Ok(())
     }
@@ -309,7 +272,7 @@ impl Peer {
             return Ok(());
         }
         self.borrowed.output = Output::ByMessage;
-        self.answer(scene, Some(Wanted { input: false, result: true }))
+        self.answer(scene, Wanted { input: false, result: true })
     }
 
     /// Sends the result if the peer receives it by a message, and the last answer.
@@ -322,14 +285,14 @@ impl Peer {
             scene.send((self.rank, RESULT), result, &mut self.borrowed.data)?;
         }
         self.borrowed.given_back = true;
-        self.answer(scene, Some(Wanted::default()))
+        self.answer(scene, Wanted::default())
     }
 
     /// After a failure, sends messages without data in place of all that the peer has not got.
     pub(super) fn owe_nothing(&mut self, scene: &Scene<'_>) {
         // An error here means that the peer is gone.
         if self.lent.offer.is_none() {
-            self.lent.offer = self.send(scene, OFFER, None).ok();
+            self.lent.offer = self.send(scene, OFFER, None, &SendMode::Standard).ok();
         }
         if !self.borrowed.given_back {
             self.borrowed.given_back = true;
@@ -341,8 +304,24 @@ impl Peer {
                 *address = Some(0);
                 let _ = scene.receive((self.rank, INPUT), None, &mut self.borrowed.data);
             }
-            let _ = self.answer(scene, None);
+            // Only a peer that has begun the operation receives it.
+            let mode = if self.lent.is_accessible() { SendMode::Synchronous } else { SendMode::Standard };
+            self.borrowed.failure = self.send(scene, ANSWER, None, &mode).ok();
+        } else if self.is_refused() && self.has_begun && self.lent.answer.is_some() {
+            // The peer has not yet posted the receive again after an earlier answer.
+            self.borrowed.failure = self.send(scene, ANSWER, None, &SendMode::Synchronous).ok();
         }
+    }
+
+    /// Checks whether the peer refused the last answer.
+    fn is_refused(&self) -> bool {
+        self.borrowed.failure.as_ref().is_some_and(|note| note.told_of().is_some())
+    }
+
+    /// Returns the process whose failure made the peer refuse a message.
+    pub(super) fn told_of(&self) -> Option<Rank> {
+        let data = || self.lent.data.iter().chain(&self.borrowed.data).find_map(Message::told_of);
+        self.borrowed.failure.as_ref().and_then(Note::told_of).or_else(data)
     }
 
     /// Checks whether all messages have ended, and the peer accesses this rank's memory no more.
@@ -358,7 +337,7 @@ impl Peer {
 
     /// Checks whether the next step comes after work of a device, of which no message tells.
     pub(super) fn waits_for_device(&self) -> bool {
-        self.lent.progress.contains(&Asked::Waiting) || matches!(self.borrowed.input, Input::Slot { address: None, .. })
+        self.lent.waits_for_device() || matches!(self.borrowed.input, Input::Slot { address: None, .. })
     }
 
     /// Keeps scratch memory for other operations, after the exchange is over.
@@ -368,21 +347,34 @@ impl Peer {
         }
     }
 
-    /// Cancels receives that no message has matched.
+    /// Cancels receives that no message has matched. Called again until the exchange is over.
+    ///
+    /// While the peer may access this rank's memory, its answer is waited for. A peer that has not begun the operation, and
+    /// never does after a death, refuses this rank's last answer. A peer that has begun keeps a receive of answers until it
+    /// has given everything back. It may be about to post that again, but then its offer has come.
     pub(super) fn cancel(&self, engine: &Engine) {
         self.borrowed.offer.iter().for_each(|note| note.cancel(engine));
-        self.lent.answer.iter().for_each(|note| note.cancel(engine));
+        let absent = self.is_refused() && !self.has_begun;
+        if absent || (self.borrowed.given_back && !self.lent.is_accessible()) {
+            self.lent.answer.iter().for_each(|note| note.cancel(engine));
+        }
         self.lent.data.iter().chain(&self.borrowed.data).for_each(|message| message.cancel(engine));
     }
 
-    fn answer(&mut self, scene: &Scene<'_>, wanted: Option<Wanted>) -> Result<(), Error> {
-        let note = self.send(scene, ANSWER, wanted.map(Wanted::to_bytes))?;
+    fn answer(&mut self, scene: &Scene<'_>, wanted: Wanted) -> Result<(), Error> {
+        let note = self.send(scene, ANSWER, Some(wanted.to_bytes()), &SendMode::Standard)?;
         self.borrowed.answers.push(note);
         Ok(())
     }
 
-    fn send<const N: usize>(&self, scene: &Scene<'_>, message: u32, bytes: Option<[u8; N]>) -> Result<Note<N>, Error> {
-        Ok(Note::send((&scene.shared.engine, scene.on), (self.rank, scene.tag(message)), bytes)?)
+    fn send<const N: usize>(
+        &self,
+        scene: &Scene<'_>,
+        message: u32,
+        bytes: Option<[u8; N]>,
+        mode: &SendMode,
+    ) -> Result<Note<N>, Error> {
+        Ok(Note::send((&scene.shared.engine, scene.on), (self.rank, scene.tag(message)), bytes, mode)?)
     }
 
     fn failed(&self, expected: usize) -> Error {

@@ -226,9 +226,9 @@ impl<P, U> Matcher<P, U> {
         (receives, parked.into_iter().map(|(_, message)| message).collect())
     }
 
-    /// Removes the unexpected messages with tags for which a condition holds, and returns them and their sources.
-    pub(crate) fn take_tags(&mut self, which: impl Fn(i32) -> bool) -> Vec<(u32, U)> {
-        self.unexpected.take_tags(which)
+    /// Removes the unexpected messages for which a condition holds by their tags, and returns them and their sources.
+    pub(crate) fn take_if(&mut self, which: impl Fn(i32, &U) -> bool) -> Vec<(u32, U)> {
+        self.unexpected.take_if(which)
     }
 
     /// Removes every receive from any source.

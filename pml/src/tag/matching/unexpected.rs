@@ -92,9 +92,10 @@ impl<U> Unexpected<U> {
         Some(self.remove(node))
     }
 
-    /// Takes all messages with tags for which a condition holds, and their sources.
-    pub(crate) fn take_tags(&mut self, which: impl Fn(i32) -> bool) -> Vec<(u32, U)> {
-        let nodes: Vec<u32> = self.nodes.iter().filter(|(_, node)| which(node.tag)).map(|(at, _)| at as u32).collect();
+    /// Takes all messages for which a condition holds by their tags, and their sources.
+    pub(crate) fn take_if(&mut self, which: impl Fn(i32, &U) -> bool) -> Vec<(u32, U)> {
+        let taken = self.nodes.iter().filter(|(_, node)| which(node.tag, &node.message));
+        let nodes: Vec<u32> = taken.map(|(at, _)| at as u32).collect();
         let removed = nodes.into_iter().map(|node| self.remove(node));
         removed.map(|(source, _, message)| (source, message)).collect()
     }
