@@ -286,6 +286,16 @@ fn blocks_at_regular_distances_move_by_peer_access() {
     }
 }
 
+/// Four calls or one in each of 24 communicators. In a quarter of these only the sender and the last process have data.
+#[test]
+fn nobody_waits_for_a_process_that_has_freed_the_communicator() {
+    for ranks in [2, 3, 4] {
+        let mut command = support::mpirun(ranks);
+        command.env("CABLEWAY_CUDA_LIBDIR", support::driver());
+        assert_checked(&finish(&mut command, "early_leave", &[]), (3 * u64::from(ranks) + 2) * 3 * (4 + 1));
+    }
+}
+
 /// `mpirun` ends a job if a rank dies, unless it is configured otherwise.
 #[test]
 fn a_collective_with_a_killed_rank_fails() {

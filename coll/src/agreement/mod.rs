@@ -16,6 +16,9 @@
 //! make progress, so this wait ends although others have not called yet. If a member had begun the call already, rank 0
 //! proposes a later one, further ahead each time.
 //!
+//! A member may free the communicator once it has made all its calls. A proposal does not reach it then, and the sender
+//! knows that. So no call changes any more. Rank 0 decides so, too, before it leaves.
+//!
 //! Members that answer also name their device. If two have the same one, small calls stay with the MPI: processes take turns
 //! on a device, and a turn takes longer than copies to the host and back.
 //!
@@ -53,6 +56,8 @@ pub enum Notice {
         /// Two members have the same device.
         shared: bool,
     },
+    /// To rank 0, from a member that passes on notices: a proposal did not reach its receiver.
+    Lost,
 }
 
 /// Who performs a call.
@@ -99,9 +104,11 @@ enum State {
 }
 
 /// What only rank 0 uses.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Leader {
     wanted: bool,
+    /// A proposal did not reach a member.
+    lost: bool,
     /// The number of answers that are missing.
     missing: u32,
     refused: bool,
@@ -120,8 +127,7 @@ impl Agreement {
     /// Creates the state of the member `rank` of `size`. A single member performs everything by this crate. If members
     /// share a device, calls of less than `shared_limit` bytes do not change.
     pub fn new(rank: u32, size: u32, shared_limit: u64) -> Agreement {
-        let leader =
-            Leader { wanted: false, missing: 0, refused: false, furthest: 0, ahead: FIRST_AHEAD, devices: Vec::new() };
+        let leader = Leader { ahead: FIRST_AHEAD, ..Leader::default() };
         let state = if size == 1 { State::Agreed { switch: 0 } } else { State::Before };
         Agreement {
             rank,
@@ -172,6 +178,18 @@ impl Agreement {
         self.device != 0 || matches!(self.state, State::Agreed { .. })
     }
 
+    /// Ends the agreement, if this is rank 0: a proposal did not reach a member, which has freed the communicator or has died,
+    /// or rank 0 leaves. One that has left has begun its last call, so all members stay with what they have.
+    pub fn lose(&mut self) {
+        if self.rank != 0 {
+            return;
+        }
+        self.leader.lost = true;
+        if let State::Pending { .. } = self.state {
+            self.close(false, false);
+        }
+    }
+
     /// Notes that this member passes memory of a device: a number that stands for it, 0 if that is not known.
     pub fn want(&mut self, device: u64) {
         if self.device == 0 {
@@ -188,9 +206,14 @@ impl Agreement {
         }
     }
 
-    /// Takes a notice of another member.
+    /// Takes a notice of another member. Ignores one that is not meant for this member.
     pub fn receive(&mut self, notice: Notice) {
+        let for_leader = !matches!(notice, Notice::Propose { .. } | Notice::Decide { .. });
+        if for_leader != (self.rank == 0) {
+            return log::debug!("rank {} does not expect the notice {notice:?}", self.rank);
+        }
         match notice {
+            Notice::Lost => self.lose(),
             Notice::Want => {
                 self.leader.wanted = true;
                 self.propose();
@@ -212,8 +235,13 @@ impl Agreement {
         self.outbox.pop_front()
     }
 
+    /// Checks whether there are notices to send.
+    pub fn has_notices(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     fn propose(&mut self) {
-        if !self.leader.wanted || self.state != State::Before {
+        if !self.leader.wanted || self.leader.lost || self.state != State::Before {
             return;
         }
         // A peer says how far it is.
@@ -237,10 +265,15 @@ impl Agreement {
             devices.extend((self.device != 0).then_some(self.device));
             devices.sort_unstable();
             let shared = devices.windows(2).any(|pair| pair[0] == pair[1]);
-            self.tell_all(Notice::Decide { agreed, shared });
-            self.decide(agreed, shared);
+            self.close(agreed, shared);
             self.propose();
         }
+    }
+
+    /// Decides for all members.
+    fn close(&mut self, agreed: bool, shared: bool) {
+        self.tell_all(Notice::Decide { agreed, shared });
+        self.decide(agreed, shared);
     }
 
     /// Checks whether two members are known to have the same device.
@@ -272,6 +305,7 @@ impl Notice {
             Notice::Answer { begun: false, calls, device } => [3, calls, device],
             Notice::Answer { begun: true, calls, device } => [4, calls, device],
             Notice::Decide { agreed, shared } => [5, u64::from(agreed), u64::from(shared)],
+            Notice::Lost => [6, 0, 0],
         };
         let mut bytes = [0; Notice::LEN];
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -289,6 +323,7 @@ impl Notice {
             3 => Notice::Answer { begun: false, calls: word, device: more },
             4 => Notice::Answer { begun: true, calls: word, device: more },
             5 => Notice::Decide { agreed: word == 1, shared: more == 1 },
+            6 => Notice::Lost,
             _ => return None,
         })
     }

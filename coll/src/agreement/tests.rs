@@ -6,6 +6,8 @@ const LIMIT: u64 = 1000;
 /// Members whose messages arrive late, in order between each two.
 struct Members {
     members: Vec<Agreement>,
+    /// Members that have freed the communicator.
+    left: Vec<bool>,
     under_way: Vec<Vec<VecDeque<Notice>>>,
     performed: Vec<Vec<Performer>>,
 }
@@ -14,6 +16,7 @@ impl Members {
     fn new(size: usize) -> Members {
         Members {
             members: (0..size).map(|rank| Agreement::new(rank as u32, size as u32, LIMIT)).collect(),
+            left: vec![false; size],
             under_way: vec![vec![VecDeque::new(); size]; size],
             performed: vec![Vec::new(); size],
         }
@@ -28,8 +31,13 @@ impl Members {
     }
 
     fn deliver(&mut self, from: usize, to: usize) {
-        if let Some(message) = self.under_way[from][to].pop_front() {
-            self.members[to].receive(Notice::decode(message.encode()).unwrap());
+        let Some(message) = self.under_way[from][to].pop_front() else { return };
+        let notice = Notice::decode(message.encode()).unwrap();
+        match notice {
+            _ if !self.left[to] => self.members[to].receive(notice),
+            // Its sender is told.
+            Notice::Propose { .. } => self.members[from].lose(),
+            _ => {}
         }
     }
 }
@@ -40,13 +48,16 @@ fn all_members_change_at_the_same_call() {
         let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.rotate_left(seed % 64) ^ u64::from(seed) << 7);
         let size = 1 + random.below(5);
         let calls = 60;
+        // Early, or so late that members leave during the agreement.
+        let first = if seed % 2 == 0 { 3 } else { 50 + random.below(8) };
         let mut all = Members::new(size);
         let wants = random.below(size);
         while all.performed.iter().any(|performed| performed.len() < calls) {
             let member = random.below(size);
             match random.below(3) {
-                0 if all.performed[member].len() < calls => {
-                    if member == wants && all.performed[member].len() > 3 {
+                0 if all.performed[member].len() == calls => all.left[member] = true,
+                0 => {
+                    if member == wants && all.performed[member].len() > first {
                         all.members[member].want(1 + member as u64 % 3);
                     }
                     match all.members[member].begin(LIMIT) {
@@ -119,5 +130,63 @@ fn small_calls_of_members_that_share_a_device_do_not_change() {
             assert_eq!(member.begin(LIMIT - 1), expected, "{devices:?}");
             assert_eq!(member.performer(u64::MAX), Performer::Collectives);
         }
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_member_that_has_left() {
+    let mut all = Members::new(3);
+    // Rank 1 has made its three calls, and has freed the communicator.
+    all.left[1] = true;
+    all.members[0].want(1);
+    for rank in [0, 2] {
+        assert_eq!(all.members[rank].begin(LIMIT), Performer::Host);
+    }
+    all.collect();
+    all.deliver(0, 2);
+    all.collect();
+    assert_eq!([0, 2].map(|rank| all.members[rank].begin(LIMIT)), [Performer::Undecided; 2]);
+    all.deliver(0, 1);
+    all.collect();
+    // An answer to the proposal that was given up, and another wish.
+    all.deliver(2, 0);
+    all.members[0].receive(Notice::Want);
+    all.collect();
+    all.deliver(0, 2);
+    for rank in [0, 2] {
+        assert_eq!([0; 2].map(|_| all.members[rank].begin(LIMIT)), [Performer::Host; 2]);
+        assert_eq!(all.members[rank].next_notice(), None);
+    }
+}
+
+#[test]
+fn a_leader_that_leaves_decides_before() {
+    let mut all = Members::new(3);
+    all.members[0].want(1);
+    all.members[0].begin(LIMIT);
+    all.collect();
+    all.deliver(0, 2);
+    all.members[0].lose();
+    all.collect();
+    // Answers may come before it has left, and a member is no leader.
+    all.deliver(2, 0);
+    all.members[2].lose();
+    all.collect();
+    all.deliver(0, 2);
+    assert_eq!([0; 3].map(|_| all.members[2].begin(LIMIT)), [Performer::Host; 3]);
+    assert_eq!([0, 2].map(|rank| all.members[rank].next_notice()), [None; 2]);
+}
+
+#[test]
+fn notices_for_others_are_ignored() {
+    let mut leader = Agreement::new(0, 3, LIMIT);
+    leader.receive(Notice::Propose { switch: 1 });
+    leader.receive(Notice::Decide { agreed: true, shared: false });
+    let mut member = Agreement::new(1, 3, LIMIT);
+    member.receive(Notice::Want);
+    member.receive(Notice::Lost);
+    for mut one in [leader, member] {
+        assert_eq!(one.next_notice(), None);
+        assert_eq!([0; 3].map(|_| one.begin(LIMIT)), [Performer::Host; 3]);
     }
 }

@@ -6,8 +6,10 @@
 
 mod notices;
 mod reach;
+mod relayed;
+mod sending;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cableway_base::{Parameters, parameters};
 use cableway_pml::{Communicator, Engine};
@@ -15,6 +17,7 @@ use parking_lot::Mutex;
 
 pub use notices::Notices;
 pub use reach::Reach;
+use relayed::Relayed;
 
 use crate::agreement::{Agreement, Performer};
 use crate::call::{Call, Passed};
@@ -23,10 +26,12 @@ use crate::run::{Collectives, Group, Operation};
 
 /// The collective operations of one communicator, and the agreement of its members.
 pub struct Members {
+    this: Weak<Members>,
     group: Group,
     on: Arc<Communicator>,
     reach: Reach,
     agreement: Mutex<Agreement>,
+    relayed: Relayed,
     /// The members agree while they make calls.
     agrees: bool,
     collectives: Arc<Collectives>,
@@ -56,7 +61,11 @@ impl Members {
             Reach::Between { .. } => Group::between(collectives.clone(), on.clone()),
         };
         let (collectives, notices, agreement) = (collectives.clone(), notices.clone(), Mutex::new(agreement));
-        let members = Arc::new(Members { group, on, reach, agreement, agrees, collectives, notices });
+        let relayed = Relayed::default();
+        let members = Arc::new_cyclic(|this| {
+            let this = this.clone();
+            Members { this, group, on, reach, agreement, relayed, agrees, collectives, notices }
+        });
         if agrees {
             members.notices.add(members.engine(), &members);
         }
@@ -77,8 +86,20 @@ impl Members {
             self.group.share_a_device();
         }
         drop(agreement);
-        // A member that died decides nothing. The call itself fails.
-        if performer == Performer::Undecided && !self.all_live() { Performer::Host } else { performer }
+        // A member died, so no decision may come. Members that heard one use this crate. The call fails there, and so must
+        // this one.
+        if performer == Performer::Undecided && !self.all_live() { Performer::Collectives } else { performer }
+    }
+
+    /// Ends the agreement if this member leads it, and waits until no other member needs this one for it. Call this before
+    /// the communicator is removed.
+    pub fn leave(&self) {
+        if !self.agrees {
+            return;
+        }
+        self.agreement.lock().lose();
+        let is_over = || self.relayed.is_empty() && !self.agreement.lock().has_notices();
+        self.engine().wait_until(|| self.notices.send_all(self.engine(), self, is_over) || !self.all_live());
     }
 
     /// Notes that this process passes device memory.

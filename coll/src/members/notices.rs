@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use cableway_pml::{ANY, Buffer, Engine, NOTICE, Outcome, Request, SendMode, Service};
+use cableway_pml::{ANY, Buffer, Engine, Error, NOTICE, Request, Service};
 use parking_lot::Mutex;
 
 use super::Members;
+use super::sending::{Proposal, Sending};
 use crate::agreement::Notice;
 
 /// The notices of all communicators of an engine. The engine polls it.
@@ -22,12 +23,6 @@ pub struct Notices {
     carrier: Mutex<()>,
     /// Sends that are not complete.
     sends: Mutex<Vec<Sending>>,
-}
-
-/// A message under way. The engine knows the addresses of both boxes.
-struct Sending {
-    request: Box<Request>,
-    bytes: Box<[u8; Notice::LEN]>,
 }
 
 impl Notices {
@@ -74,7 +69,9 @@ impl Notices {
             while let Some(bytes) = receive(engine, &members) {
                 match relay_of(bytes) {
                     Some(rank) if members.reach.relays_to(rank) => {
-                        self.post(engine, &members, rank, without_relay(bytes));
+                        let bytes = without_relay(bytes);
+                        members.relayed.note(rank, Notice::decode(bytes));
+                        self.post(engine, &members, rank, bytes);
                     }
                     Some(rank) => log::debug!("a notice for rank {rank}, to which this process passes on none"),
                     None => {
@@ -98,6 +95,14 @@ impl Notices {
         }
     }
 
+    /// Sends what an agreement has to say, and returns what `then` says while nobody else carries notices. Returns false if
+    /// another thread does.
+    pub(super) fn send_all(&self, engine: &Engine, members: &Members, then: impl FnOnce() -> bool) -> bool {
+        let Some(_carrier) = self.carrier.try_lock() else { return false };
+        self.send_in_order(engine, members);
+        then()
+    }
+
     fn send_in_order(&self, engine: &Engine, members: &Members) {
         loop {
             let Some((to, notice)) = members.agreement.lock().next_notice() else { break };
@@ -109,20 +114,37 @@ impl Notices {
     }
 
     fn post(&self, engine: &Engine, members: &Members, to: u32, bytes: [u8; Notice::LEN]) {
-        let (request, bytes) = (Box::new(Request::new()), Box::new(bytes));
-        let buffer = Buffer::bytes(bytes.as_ptr(), Notice::LEN as u64);
-        // SAFETY: the boxes are kept until the request is complete.
-        let sent =
-            unsafe { engine.isend(&members.on, to as i32, NOTICE, buffer, &SendMode::Standard, &raw const *request) };
-        match sent {
-            Ok(Outcome::Complete) => {}
-            Ok(Outcome::Started) => {
-                let mut sends = self.sends.lock();
-                sends.retain(|sending| !sending.request.is_complete());
-                sends.push(Sending { request, bytes });
+        let is_proposal = matches!(Notice::decode(bytes), Some(Notice::Propose { .. }));
+        match Sending::start(engine, &members.on, to, bytes, is_proposal) {
+            Ok(None) => {}
+            Ok(Some(sending)) if is_proposal => {
+                let members = members.this.clone();
+                let lost = move |error| {
+                    if let Some(members) = members.upgrade() {
+                        members.notices.lose(members.engine(), &members, to, &error);
+                        members.notices.send(members.engine(), &members);
+                    }
+                };
+                engine.add_task(Arc::new(Proposal::new(sending, lost)));
             }
-            // The member has died, and operations with it fail.
+            Ok(Some(sending)) => {
+                let mut sends = self.sends.lock();
+                sends.retain(|sending| !sending.is_over());
+                sends.push(sending);
+            }
+            Err(error) if is_proposal => self.lose(engine, members, to, &error),
             Err(error) => log::debug!("cannot tell rank {to} who performs collective operations: {error}"),
+        }
+    }
+
+    /// Notes that a proposal has not reached a rank. The caller sees to it that notices are sent.
+    fn lose(&self, engine: &Engine, members: &Members, to: u32, error: &Error) {
+        log::debug!("rank {to} makes no collective operation any more: {error}");
+        if members.relayed.note(to, Some(Notice::Lost)) {
+            // Rank 0 of the other group leads.
+            self.post(engine, members, 0, Notice::Lost.encode());
+        } else {
+            members.agreement.lock().lose();
         }
     }
 }
@@ -136,17 +158,6 @@ impl Service for Notices {
 
     fn is_idle(&self) -> bool {
         !self.behind.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Notices {
-    fn drop(&mut self) {
-        for sending in self.sends.get_mut().drain(..) {
-            if !sending.request.is_complete() {
-                // An engine that ended early may still know the addresses.
-                std::mem::forget((sending.request, sending.bytes));
-            }
-        }
     }
 }
 

@@ -83,7 +83,7 @@ static void destruct(cableway_collectives_t *self)
     RELEASE(reduce_local)
 #undef EACH
     if (NULL != self->members) {
-        cableway_collectives_free(self->members);
+        cableway_collectives_free(self->members, !cableway_is_finalizing());
     }
 }
 

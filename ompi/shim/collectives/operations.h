@@ -67,7 +67,9 @@ struct cableway_between {
 
 /* Returns the operations of a communicator, given by its handle, or NULL. `between` is NULL for an intracommunicator. */
 void *cableway_collectives_new(void *communicator, const struct cableway_between *between);
-void cableway_collectives_free(void *members);
+/* With `wait`, waits until no other member needs this process for the agreement. After MPI_Finalize has begun nobody makes
+ * progress that it could wait for. */
+void cableway_collectives_free(void *members, bool wait);
 /* Returns an enum cableway_performer. `counted` says whether all members make this call, and `bytes` is a
  * size that is equal at all of them, or UINT64_MAX. If undecided, nothing was counted: make progress and ask again. */
 int cableway_collectives_begin(void *members, bool counted, uint64_t bytes);

@@ -101,9 +101,14 @@ pub(crate) unsafe fn counted(communicator: *const Communicator) -> Arc<Communica
 /// # Safety
 /// `members` is from [`cableway_collectives_new`], is freed only once, and no operation is under way.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_collectives_free(members: *const Members) {
-    // SAFETY: the caller's promise.
-    guarded((), || drop(unsafe { Arc::from_raw(members) }));
+unsafe extern "C" fn cableway_collectives_free(members: *const Members, wait: bool) {
+    guarded((), || {
+        // SAFETY: the caller's promise.
+        let members = unsafe { Arc::from_raw(members) };
+        if wait {
+            members.leave();
+        }
+    });
 }
 
 /// Says who performs a call, and counts it if all members make it. `bytes` is a size that is equal at all members, or the
