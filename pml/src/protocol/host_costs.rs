@@ -11,8 +11,9 @@
 //! messages of a burst take one way, and the time of the burst is divided by its bytes. So a ping-pong is timed message
 //! by message, and a window as a whole, in which copies of the two processes overlap.
 //!
-//! In a window whose bursts are short, the bursts that follow each other by one way are timed together, without the first
-//! one ([`Run`]). The first one pays for the change of the way: the sender still does the work of the last one.
+//! The first message by another way pays for the change: caches are cold for it, and the sender may still do the work of the
+//! last one. So a trial takes two messages, and the second one is timed. In a window whose bursts are short, the bursts that
+//! follow each other by one way are timed together, without the first one ([`Run`]).
 //!
 //! Another way may be the fastest in a window, so each size has two sets of costs ([`Pattern`]). Messages of a size that
 //! follow each other nearly without a pause make a *train*. A train of one message is expected after such a train, and a
@@ -223,8 +224,10 @@ impl HostCosts {
         let run = if short { self.train.add(way, time, now) } else { self.train.end_run(way) };
         run.iter().for_each(|run| note(class, run));
         if timed {
-            if !short {
-                class.note(way, time);
+            match pattern {
+                _ if short => {}
+                Pattern::Single if burst.arrived < MANY => class.note_single(way, time),
+                _ => class.note(way, time),
             }
             let report = class.report(self.trials);
             if let (Some(distance), Some(row)) = (self.distance, report) {
@@ -268,13 +271,12 @@ impl HostCosts {
     }
 }
 
-/// Notes the time of a run that is over. A first burst alone counts only every other time, so that a way is not tried for
-/// ever in trains of two bursts.
+/// Notes the time of a run that is over.
 fn note(class: &mut Class, run: &Run) {
     match (run.rest(), run.first) {
         (Some(rest), _) => class.note(run.way, rest),
-        (None, Some(first)) if class.counts_alone(run.way) => class.note(run.way, first),
-        _ => {}
+        (None, Some(first)) => class.note_alone(run.way, first),
+        (None, None) => {}
     }
 }
 
@@ -360,5 +362,7 @@ fn class_of(len: u64) -> usize {
     ((len / SMALLEST).max(1).ilog2() as usize).min(CLASSES - 1)
 }
 
+#[cfg(test)]
+mod single_tests;
 #[cfg(test)]
 mod tests;

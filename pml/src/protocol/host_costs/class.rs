@@ -113,8 +113,15 @@ const CHANGED: f32 = 1.3;
 /// Messages that may come without a request, if that is the fastest way, before the sender asks again. The receiver can
 /// then try the other ways.
 const PERMITTED: u8 = 64;
-/// The weight of a new time is one in this many.
+/// The weight of the time of a new burst is one in this many.
 const MEMORY: f32 = 4.0;
+/// The same for single messages. One interrupt must not make the fastest way look slow.
+const SINGLE_MEMORY: f32 = 8.0;
+/// The same for a way that no single message took for a while. It is tried rarely, and what is known of it is old.
+const OLD_MEMORY: f32 = 2.0;
+const OLD: u32 = 32;
+/// Of so many first single messages by a way one is timed. Requests that ask for a permit are such messages, too, and rarer.
+const ALONE: u8 = 8;
 
 /// A burst of so many messages counts as two trials.
 pub(super) const MANY: u32 = 16;
@@ -138,6 +145,8 @@ pub(super) struct Class {
     /// Whether messages of the size may come without a request.
     pub(super) short: bool,
     permits: Permits,
+    /// The way of the last single message.
+    latest: Option<Way>,
     /// The cost of the fastest way when the load of the machine last changed, or less.
     least: f32,
 }
@@ -157,15 +166,15 @@ pub(super) struct Cost {
     /// Picoseconds for each byte.
     pub(super) each: f32,
     pub(super) times: u32,
-    /// The count of messages when the last burst took this way, and the messages of that burst.
+    /// The count of messages when the last burst took this way, and the messages of such a trial.
     pub(super) last: u32,
     pub(super) burst: u32,
     /// Whether the cost is that of another size.
     pub(super) inherited: bool,
     /// Trials in a row that found it slower than another way.
     pub(super) lost: u32,
-    /// Whether a single burst was left out since the last time.
-    pub(super) left_out: bool,
+    /// Bursts that were left out since the last time.
+    pub(super) left_out: u8,
 }
 
 impl Class {
@@ -219,8 +228,9 @@ impl Class {
         let cost = self.costs[Way::Unasked as usize];
         match (trials.saturating_sub(cost.times), cost.each < self.best(reach)) {
             (0, true) => PERMITTED,
-            (0, false) => 1,
-            (missing, _) => u8::try_from(missing).unwrap_or(PERMITTED).min(PERMITTED),
+            // The first one is not timed.
+            (0, false) => 2,
+            (missing, _) => u8::try_from(missing + 1).unwrap_or(PERMITTED).min(PERMITTED),
         }
     }
 
@@ -273,15 +283,39 @@ impl Class {
         Some(self.costs.map(|cost| is_known(&cost).then_some(cost.each)))
     }
 
-    /// Returns whether the time of a single burst counts: every other one that no burst by the same way follows.
-    pub(super) fn counts_alone(&mut self, way: Way) -> bool {
+    /// Notes the time of a single message. The first one by a way pays for the change: the first fetch after fragments takes
+    /// up to four times as long as the next ones. So a trial takes two messages.
+    ///
+    /// Where ways alternate, for example because the senders' buffers do, one of several first messages is timed.
+    pub(super) fn note_single(&mut self, way: Way, timed: Timed) {
+        let alone = self.latest.replace(way) != Some(way);
         let left_out = &mut self.costs[way as usize].left_out;
-        *left_out = !*left_out;
-        !*left_out
+        *left_out = if alone { *left_out + 1 } else { 0 };
+        if alone && *left_out < ALONE {
+            self.count = self.count.wrapping_add(timed.messages);
+        } else {
+            let is_old = self.count.wrapping_sub(self.costs[way as usize].last) > OLD;
+            self.note_by(way, timed, if is_old { OLD_MEMORY } else { SINGLE_MEMORY });
+            self.costs[way as usize].burst = 2 * timed.messages;
+        }
+    }
+
+    /// Notes a burst of a window before and after which messages took other ways. Every other one counts, so that a way is not
+    /// tried for ever in windows of two bursts.
+    pub(super) fn note_alone(&mut self, way: Way, timed: Timed) {
+        let left_out = &mut self.costs[way as usize].left_out;
+        *left_out += 1;
+        if *left_out == 2 {
+            self.note(way, timed);
+        }
     }
 
     /// Notes the time of bursts by a way.
-    pub(super) fn note(&mut self, way: Way, Timed { took, messages, bytes }: Timed) {
+    pub(super) fn note(&mut self, way: Way, timed: Timed) {
+        self.note_by(way, timed, MEMORY);
+    }
+
+    fn note_by(&mut self, way: Way, Timed { took, messages, bytes }: Timed, memory: f32) {
         let each = took.as_nanos() as f32 * 1000.0 / bytes as f32;
         // The first messages of a long burst, which are slower, hardly matter.
         let trials = if messages >= MANY { 2 } else { 1 };
@@ -291,14 +325,14 @@ impl Class {
         }
         let cost = &mut self.costs[way as usize];
         let before = if cost.inherited { 0 } else { cost.times };
-        (cost.last, cost.burst, cost.inherited, cost.left_out) = (self.count, messages, false, false);
+        (cost.last, cost.burst, cost.inherited, cost.left_out) = (self.count, messages, false, 0);
         cost.times = cost.times.saturating_add(trials);
         cost.each = match before {
             0 => each,
             // The first messages of a size also pay for page faults and cold caches.
             1 | 2 => cost.each.min(each),
             // A process that lost its core says nothing about the way.
-            _ => cost.each + (each.min(2.0 * cost.each) - cost.each) / MEMORY,
+            _ => cost.each + (each.min(2.0 * cost.each) - cost.each) / memory,
         };
         self.compare(way);
     }
