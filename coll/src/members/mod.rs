@@ -5,9 +5,9 @@
 //! memory.
 
 mod notices;
+mod proposal;
 mod reach;
 mod relayed;
-mod sending;
 
 use std::sync::{Arc, Weak};
 

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use cableway_pml::{ANY, Buffer, Engine, Error, NOTICE, Request, Service};
+use cableway_pml::{ANY, Buffer, Engine, Error, NOTICE, Request, SendMode, Service};
 use parking_lot::Mutex;
 
 use super::Members;
-use super::sending::{Proposal, Sending};
-use crate::agreement::Notice;
+use super::proposal::Proposal;
+use crate::agreement::{Notice, Route};
+use crate::run::Note;
 
 /// The notices of all communicators of an engine. The engine polls it.
 pub struct Notices {
@@ -22,7 +23,7 @@ pub struct Notices {
     /// at a time receives them, and takes them from an agreement and sends them.
     carrier: Mutex<()>,
     /// Sends that are not complete.
-    sends: Mutex<Vec<Sending>>,
+    sends: Mutex<Vec<Note<{ Notice::LEN }>>>,
 }
 
 impl Notices {
@@ -67,18 +68,13 @@ impl Notices {
         let mut received = 0;
         for members in all {
             while let Some(bytes) = receive(engine, &members) {
-                match relay_of(bytes) {
-                    Some(rank) if members.reach.relays_to(rank) => {
-                        let bytes = without_relay(bytes);
-                        members.relayed.note(rank, Notice::decode(bytes));
-                        self.post(engine, &members, rank, bytes);
+                match decode(bytes) {
+                    (Some(rank), Some(notice)) if members.reach.relays_to(rank) => {
+                        members.relayed.note(rank, notice);
+                        self.post(engine, &members, Route { to: rank, relay: None }, notice);
                     }
-                    Some(rank) => log::debug!("a notice for rank {rank}, to which this process passes on none"),
-                    None => {
-                        if let Some(notice) = Notice::decode(bytes) {
-                            members.agreement.lock().receive(notice);
-                        }
-                    }
+                    (None, Some(notice)) => members.agreement.lock().receive(notice),
+                    (rank, notice) => log::debug!("this process passes no notice {notice:?} on to {rank:?}"),
                 }
                 received += 1;
             }
@@ -106,18 +102,15 @@ impl Notices {
     fn send_in_order(&self, engine: &Engine, members: &Members) {
         loop {
             let Some((to, notice)) = members.agreement.lock().next_notice() else { break };
-            let route = members.reach.route(to);
-            let mut bytes = notice.encode();
-            bytes[RELAY].copy_from_slice(&route.relay.map_or(0, |rank| rank + 1).to_le_bytes());
-            self.post(engine, members, route.to, bytes);
+            self.post(engine, members, members.reach.route(to), notice);
         }
     }
 
-    fn post(&self, engine: &Engine, members: &Members, to: u32, bytes: [u8; Notice::LEN]) {
-        let is_proposal = matches!(Notice::decode(bytes), Some(Notice::Propose { .. }));
-        match Sending::start(engine, &members.on, to, bytes, is_proposal) {
-            Ok(None) => {}
-            Ok(Some(sending)) if is_proposal => {
+    fn post(&self, engine: &Engine, members: &Members, Route { to, relay }: Route, notice: Notice) {
+        let is_proposal = matches!(notice, Notice::Propose { .. });
+        let mode = if is_proposal { SendMode::Synchronous } else { SendMode::Standard };
+        match Note::send((engine, &members.on), (to, NOTICE), Some(encode(notice, relay)), &mode) {
+            Ok(note) if is_proposal => {
                 let members = members.this.clone();
                 let lost = move |error| {
                     if let Some(members) = members.upgrade() {
@@ -125,12 +118,13 @@ impl Notices {
                         members.notices.send(members.engine(), &members);
                     }
                 };
-                engine.add_task(Arc::new(Proposal::new(sending, lost)));
+                engine.add_task(Arc::new(Proposal::new(note, lost)));
             }
-            Ok(Some(sending)) => {
+            Ok(note) if note.is_over() => {}
+            Ok(note) => {
                 let mut sends = self.sends.lock();
-                sends.retain(|sending| !sending.is_over());
-                sends.push(sending);
+                sends.retain(|sent| !sent.is_over());
+                sends.push(note);
             }
             Err(error) if is_proposal => self.lose(engine, members, to, &error),
             Err(error) => log::debug!("cannot tell rank {to} who performs collective operations: {error}"),
@@ -140,9 +134,9 @@ impl Notices {
     /// Notes that a proposal has not reached a rank. The caller sees to it that notices are sent.
     fn lose(&self, engine: &Engine, members: &Members, to: u32, error: &Error) {
         log::debug!("rank {to} makes no collective operation any more: {error}");
-        if members.relayed.note(to, Some(Notice::Lost)) {
+        if members.relayed.lose(to) {
             // Rank 0 of the other group leads.
-            self.post(engine, members, 0, Notice::Lost.encode());
+            self.post(engine, members, Route { to: 0, relay: None }, Notice::Lost);
         } else {
             members.agreement.lock().lose();
         }
@@ -175,11 +169,15 @@ fn receive(engine: &Engine, members: &Members) -> Option<[u8; Notice::LEN]> {
 /// Where a notice's bytes hold the rank to which it is passed on, plus one, or zero. The number of its kind is small.
 const RELAY: std::ops::Range<usize> = 4..8;
 
-fn relay_of(bytes: [u8; Notice::LEN]) -> Option<u32> {
-    u32::from_le_bytes(std::array::from_fn(|at| bytes[RELAY.start + at])).checked_sub(1)
+fn encode(notice: Notice, relay: Option<u32>) -> [u8; Notice::LEN] {
+    let mut bytes = notice.encode();
+    bytes[RELAY].copy_from_slice(&relay.map_or(0, |rank| rank + 1).to_le_bytes());
+    bytes
 }
 
-fn without_relay(mut bytes: [u8; Notice::LEN]) -> [u8; Notice::LEN] {
+/// Returns the rank to which a notice is to be passed on, and the notice, if the bytes are one.
+fn decode(mut bytes: [u8; Notice::LEN]) -> (Option<u32>, Option<Notice>) {
+    let relay = u32::from_le_bytes(std::array::from_fn(|at| bytes[RELAY.start + at])).checked_sub(1);
     bytes[RELAY].fill(0);
-    bytes
+    (relay, Notice::decode(bytes))
 }

@@ -11,15 +11,19 @@ use crate::agreement::Notice;
 pub(super) struct Relayed(Mutex<BTreeSet<u32>>);
 
 impl Relayed {
-    /// Notes what becomes of a proposal to a rank: a notice is passed on, or [`Notice::Lost`] says that the proposal has
-    /// not reached it. Returns whether the rank waited for a decision before.
-    pub(super) fn note(&self, rank: u32, notice: Option<Notice>) -> bool {
+    /// Notes that a notice is passed on to a rank.
+    pub(super) fn note(&self, rank: u32, notice: Notice) {
         let mut waiting = self.0.lock();
         match notice {
-            Some(Notice::Propose { .. }) => !waiting.insert(rank),
-            Some(Notice::Decide { .. } | Notice::Lost) => waiting.remove(&rank),
-            _ => waiting.contains(&rank),
+            Notice::Propose { .. } => drop(waiting.insert(rank)),
+            Notice::Decide { .. } => drop(waiting.remove(&rank)),
+            _ => {}
         }
+    }
+
+    /// Notes that a proposal has not reached a rank. Returns whether it was passed on, and the rank would wait.
+    pub(super) fn lose(&self, rank: u32) -> bool {
+        self.0.lock().remove(&rank)
     }
 
     /// Checks whether no rank waits for a decision.

@@ -3,6 +3,7 @@
 mod copies;
 mod exchange;
 mod memory;
+mod note;
 mod operation;
 mod shared;
 mod site;
@@ -24,6 +25,7 @@ use crate::plan::Me;
 
 pub(crate) use exchange::recode;
 use memory::Block;
+pub(crate) use note::Note;
 pub use operation::Operation;
 pub use shared::Collectives;
 use shared::Expected;

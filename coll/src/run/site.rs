@@ -38,7 +38,7 @@ impl Message {
 
     /// Returns the process whose failure made another one refuse the message.
     pub(super) fn told_of(&self) -> Option<Rank> {
-        self.is_complete().then(|| told_of(&self.request)).flatten()
+        if self.is_complete() { self.request.result().err().and_then(|error| failed_member(&error)) } else { None }
     }
 
     /// Cancels a receive that no message has matched.
@@ -50,10 +50,10 @@ impl Message {
     }
 }
 
-/// Returns the process whose failure made another one refuse the message of a complete request.
-pub(super) fn told_of(request: &Request) -> Option<Rank> {
-    match request.result() {
-        Err(cableway_pml::Error::PeerAborted { reason: Abort::MemberFailed(failed), .. }) => Some(failed),
+/// Returns the process whose failure made another one refuse a message.
+pub(super) fn failed_member(error: &cableway_pml::Error) -> Option<Rank> {
+    match error {
+        cableway_pml::Error::PeerAborted { reason: Abort::MemberFailed(failed), .. } => Some(*failed),
         _ => None,
     }
 }

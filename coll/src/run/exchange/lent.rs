@@ -3,11 +3,11 @@
 use cableway_pml::{ExposedMemory, Exposure, PeerBlocks};
 use smallvec::SmallVec;
 
-use super::note::Note;
 use super::scene::Scene;
 use super::settled::Settled;
 use super::wire::{ANSWER_LEN, OFFER_LEN, Offer};
 use crate::error::Error;
+use crate::run::note::Note;
 use crate::run::site::Message;
 
 /// This rank's memory, which the peer accesses.

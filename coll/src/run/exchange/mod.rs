@@ -17,7 +17,6 @@
 mod blocks;
 mod fetch;
 mod lent;
-mod note;
 mod own;
 mod peer;
 mod scene;

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use super::fetch::Fetch;
 use super::lent::Lent;
-use super::note::{Note, Received};
 use super::scene::{Scene, Uses};
 use super::settled::Settled;
 use super::wire::{ANSWER, ANSWER_LEN, INPUT, OFFER, OFFER_LEN, Offer, RESULT, Wanted};
@@ -15,7 +14,8 @@ use crate::placing::Working;
 use crate::plan::exchange::{Exchange, Reduction};
 use crate::plan::{Block as PlanBlock, Place};
 use crate::run::memory::{Block, Pools};
-use crate::run::site::{Message, outcome};
+use crate::run::note::{Note, Received};
+use crate::run::site::{Message, failed_member, outcome};
 
 /// One other rank.
 pub(super) struct Peer {
@@ -307,21 +307,21 @@ impl Peer {
             // Only a peer that has begun the operation receives it.
             let mode = if self.lent.is_accessible() { SendMode::Synchronous } else { SendMode::Standard };
             self.borrowed.failure = self.send(scene, ANSWER, None, &mode).ok();
-        } else if self.is_refused() && self.has_begun && self.lent.answer.is_some() {
+        } else if self.refused().is_some() && self.has_begun && self.lent.answer.is_some() {
             // The peer has not yet posted the receive again after an earlier answer.
             self.borrowed.failure = self.send(scene, ANSWER, None, &SendMode::Synchronous).ok();
         }
     }
 
-    /// Checks whether the peer refused the last answer.
-    fn is_refused(&self) -> bool {
-        self.borrowed.failure.as_ref().is_some_and(|note| note.told_of().is_some())
+    /// Returns the process whose failure made the peer refuse the last answer.
+    fn refused(&self) -> Option<Rank> {
+        self.borrowed.failure.as_ref().and_then(Note::failure).and_then(|error| failed_member(&error))
     }
 
     /// Returns the process whose failure made the peer refuse a message.
     pub(super) fn told_of(&self) -> Option<Rank> {
         let data = || self.lent.data.iter().chain(&self.borrowed.data).find_map(Message::told_of);
-        self.borrowed.failure.as_ref().and_then(Note::told_of).or_else(data)
+        self.refused().or_else(data)
     }
 
     /// Checks whether all messages have ended, and the peer accesses this rank's memory no more.
@@ -354,7 +354,7 @@ impl Peer {
     /// has given everything back. It may be about to post that again, but then its offer has come.
     pub(super) fn cancel(&self, engine: &Engine) {
         self.borrowed.offer.iter().for_each(|note| note.cancel(engine));
-        let absent = self.is_refused() && !self.has_begun;
+        let absent = self.refused().is_some() && !self.has_begun;
         if absent || (self.borrowed.given_back && !self.lent.is_accessible()) {
             self.lent.answer.iter().for_each(|note| note.cancel(engine));
         }

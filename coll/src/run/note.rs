@@ -1,14 +1,11 @@
-//! Small messages of an exchange, with their bytes.
+//! Small messages with their bytes.
 
 use std::ptr::NonNull;
 
-use cableway_base::Rank;
 use cableway_pml::{Buffer, Communicator, Engine, Error, Outcome, Request, SendMode, Status};
 
-use crate::run::site::told_of;
-
 /// A message of at most `N` bytes under way. One that is dropped while the engine uses it is leaked.
-pub(super) struct Note<const N: usize>(NonNull<Inner<N>>);
+pub(crate) struct Note<const N: usize>(NonNull<Inner<N>>);
 
 struct Inner<const N: usize> {
     request: Request,
@@ -20,6 +17,8 @@ struct Inner<const N: usize> {
 // SAFETY: the engine accesses an active request and its bytes by its own rules from any thread. This type accesses the
 // bytes only once the request is complete.
 unsafe impl<const N: usize> Send for Note<N> {}
+// SAFETY: as above. References only look at the request, which any thread may do, and at bytes that nobody writes any more.
+unsafe impl<const N: usize> Sync for Note<N> {}
 
 /// What came of a receive.
 pub(super) enum Received<const N: usize> {
@@ -40,7 +39,7 @@ impl<const N: usize> Note<N> {
 
     /// Sends bytes, or a message without data in place of them. With [`SendMode::Synchronous`] it fails if the receiver
     /// refuses it.
-    pub(super) fn send(
+    pub(crate) fn send(
         (engine, on): (&Engine, &Communicator),
         (to, tag): (u32, i32),
         bytes: Option<[u8; N]>,
@@ -76,15 +75,15 @@ impl<const N: usize> Note<N> {
     }
 
     /// Checks whether the engine does not use the bytes any more.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let inner = self.inner();
         inner.left || inner.request.is_complete()
     }
 
-    /// Returns the process whose failure made the receiver refuse it.
-    pub(super) fn told_of(&self) -> Option<Rank> {
+    /// Returns the error that ended it.
+    pub(crate) fn failure(&self) -> Option<Error> {
         let inner = self.inner();
-        (!inner.left && inner.request.is_complete()).then(|| told_of(&inner.request)).flatten()
+        if inner.left || !inner.request.is_complete() { None } else { inner.request.result().err() }
     }
 
     /// Returns what a receive has got.
