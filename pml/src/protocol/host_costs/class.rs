@@ -289,9 +289,7 @@ impl Class {
     /// Where ways alternate, for example because the senders' buffers do, one of several first messages is timed.
     pub(super) fn note_single(&mut self, way: Way, timed: Timed) {
         let alone = self.latest.replace(way) != Some(way);
-        let left_out = &mut self.costs[way as usize].left_out;
-        *left_out = if alone { *left_out + 1 } else { 0 };
-        if alone && *left_out < ALONE {
+        if alone && self.leaves_out(way, ALONE) {
             self.count = self.count.wrapping_add(timed.messages);
         } else {
             let is_old = self.count.wrapping_sub(self.costs[way as usize].last) > OLD;
@@ -303,11 +301,16 @@ impl Class {
     /// Notes a burst of a window before and after which messages took other ways. Every other one counts, so that a way is not
     /// tried for ever in windows of two bursts.
     pub(super) fn note_alone(&mut self, way: Way, timed: Timed) {
-        let left_out = &mut self.costs[way as usize].left_out;
-        *left_out += 1;
-        if *left_out == 2 {
+        if !self.leaves_out(way, 2) {
             self.note(way, timed);
         }
+    }
+
+    /// Returns whether a burst by a way is left out, because it pays for the change of the way: all but one of so many.
+    fn leaves_out(&mut self, way: Way, many: u8) -> bool {
+        let left_out = &mut self.costs[way as usize].left_out;
+        *left_out += 1;
+        *left_out < many
     }
 
     /// Notes the time of bursts by a way.
