@@ -66,8 +66,11 @@ pub(crate) fn create_layout(blocks: &Blocks<'_>, description: &[i64]) -> *mut c_
         .map(|datatype| datatype.commit());
     match layout {
         Ok(layout) => {
-            // A layout that is not kept any more is freed here, without the lock.
-            drop((!description.is_empty()).then(|| KEPT.lock().keep(description, &layout)));
+            if !description.is_empty() {
+                let forgotten = KEPT.lock().keep(description, &layout);
+                // The lock is free.
+                drop(forgotten);
+            }
             Box::into_raw(Box::new(layout)).cast()
         }
         Err(error) => {
