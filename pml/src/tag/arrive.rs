@@ -167,18 +167,17 @@ fn admit<M: Message>(
         Age::Late => return Ok((Admitted::Refused(message, Abort::CommunicatorRemoved), false)),
     }
     let mut matching = communicator.matching.lock();
-    let refused = matching.refused_tags().is_some_and(|tags| tags.contains(&tag));
+    let refusal = matching.refusal(tag).filter(|_| message.is_announced());
     let matcher = &mut matching.matcher;
     match matcher.arrive(source, tag, seq) {
         Arrival::Matched(receive) => {
             let more = matcher.parks(source);
             Ok((Admitted::Matched((receive, source), message), more))
         }
-        Arrival::Unexpected if refused && message.is_announced() => {
-            let more = matcher.parks(source);
-            Ok((Admitted::Refused(message, communicator.refusal(&matching)), more))
-        }
         Arrival::Unexpected => {
+            if let Some(reason) = refusal {
+                return Ok((Admitted::Refused(message, reason), matcher.parks(source)));
+            }
             let unexpected = message.keep();
             note_stored(engine, slot, unexpected.cost())?;
             engine.core().counters.unexpected.increment();
@@ -222,8 +221,10 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
             }
         }
     }
-    let (refused, reason) = communicator.take_refused(&mut communicator.matching.lock());
-    refuse_all(engine, &communicator, refused, reason, done);
+    let refused = communicator.matching.lock().take_refused();
+    if let Some((messages, reason)) = refused {
+        refuse_all(engine, &communicator, messages, reason, done);
+    }
 }
 
 /// Refuses messages that have waited in a communicator.

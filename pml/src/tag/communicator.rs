@@ -78,14 +78,17 @@ pub(crate) struct Matching {
     absent: Vec<u32>,
     /// The tags of operations that fail once a process of the communicator has.
     joint_tags: Option<RangeInclusive<i32>>,
-    /// A process that has failed, as another one says.
-    told_of_failure: Option<Rank>,
+    /// The process whose failure this one has learned of first, by itself or from another one.
+    first_failed: Option<Rank>,
     pub(crate) removed: bool,
 }
 
 impl Matching {
-    /// Notes that a rank is gone. `died` says whether receives from any source may have waited for it.
-    pub(crate) fn note_gone(&mut self, rank: u32, died: bool) {
+    /// Notes that a rank's process is gone. `died` says whether receives from any source may have waited for it.
+    pub(crate) fn note_gone(&mut self, (rank, process): (u32, Rank), died: bool) {
+        if died {
+            self.note_failure(process);
+        }
         let list = if died { &mut self.failed } else { &mut self.absent };
         if !list.contains(&rank) {
             list.push(rank);
@@ -107,26 +110,28 @@ impl Matching {
         self.joint_tags = Some(tags);
     }
 
-    /// Notes that a process has failed, as another one says.
-    pub(crate) fn note_told(&mut self, failed: Rank) {
-        self.told_of_failure.get_or_insert(failed);
+    /// Notes that a process has failed.
+    pub(crate) fn note_failure(&mut self, process: Rank) {
+        self.first_failed.get_or_insert(process);
     }
 
-    /// Returns the process that has failed, as another one says.
-    pub(crate) fn told_of_failure(&self) -> Option<Rank> {
-        self.told_of_failure
+    /// Returns the process whose failure this one has learned of first.
+    pub(crate) fn first_failed(&self) -> Option<Rank> {
+        self.first_failed
     }
 
-    /// Returns the tags of messages that are refused if their senders wait, because a process has failed.
+    /// Returns why a message with this tag is refused if its sender waits.
     #[inline]
-    pub(crate) fn refused_tags(&self) -> Option<&RangeInclusive<i32>> {
-        if self.failed.is_empty() && self.told_of_failure.is_none() { None } else { self.joint_tags.as_ref() }
+    pub(crate) fn refusal(&self, tag: i32) -> Option<Abort> {
+        let failed = self.first_failed?;
+        self.joint_tags.as_ref().filter(|tags| tags.contains(&tag)).map(|_| Abort::MemberFailed(failed))
     }
 
-    /// Takes the unexpected messages that are refused, and returns them and their sources.
-    fn take_refused(&mut self) -> Vec<(u32, UnexpectedMessage)> {
-        let Some(tags) = self.refused_tags().cloned() else { return Vec::new() };
-        self.matcher.take_if(|tag, message| tags.contains(&tag) && message.content.is_announced())
+    /// Takes the unexpected messages that are refused. Returns them and their sources, and the reason.
+    pub(crate) fn take_refused(&mut self) -> Option<(Vec<(u32, UnexpectedMessage)>, Abort)> {
+        let (failed, tags) = self.first_failed.zip(self.joint_tags.as_ref())?;
+        let refused = self.matcher.take_if(|tag, message| tags.contains(&tag) && message.content.is_announced());
+        Some((refused, Abort::MemberFailed(failed)))
     }
 
     /// Returns whether a rank is gone.
@@ -152,21 +157,10 @@ impl Communicator {
         let members =
             group.iter().map(|&process| Member { epoch: epoch(process), next_seq: AtomicU32::new(0) }).collect();
         let (matcher, failed, absent) = (Matcher::new(group.len()), Vec::new(), Vec::new());
-        let matching = Matching { matcher, failed, absent, joint_tags: None, told_of_failure: None, removed: false };
+        let matching = Matching { matcher, failed, absent, joint_tags: None, first_failed: None, removed: false };
         let lengths = matching.matcher.lengths().clone();
         let matching = Lock::new(locking, matching);
         Communicator { context, rank, group: group.into(), sources, members, matching, lengths }
-    }
-
-    /// Returns why messages with joint tags are refused.
-    pub(crate) fn refusal(&self, matching: &Matching) -> Abort {
-        let failed = matching.failed.first().map(|&rank| self.group[rank as usize]);
-        Abort::MemberFailed(failed.or(matching.told_of_failure).unwrap_or_default())
-    }
-
-    /// Takes the unexpected messages that are refused. Returns them with their sources, and the reason.
-    pub(crate) fn take_refused(&self, matching: &mut Matching) -> (Vec<(u32, UnexpectedMessage)>, Abort) {
-        (matching.take_refused(), self.refusal(matching))
     }
 
     /// Returns the context number in this communicator's messages.

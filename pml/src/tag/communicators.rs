@@ -42,7 +42,7 @@ impl Engine {
         // If a peer fails from now on, the handler finds the communicator in the registry.
         for (rank, &process) in added.group().iter().enumerate() {
             if let Some(gone) = self.known(process).and_then(|slot| slot.peer.gone()) {
-                added.matching.lock().note_gone(rank as u32, matches!(gone, Gone::Failed(_)));
+                added.matching.lock().note_gone((rank as u32, process), matches!(gone, Gone::Failed(_)));
             }
         }
         let mut done = Done::default();
@@ -91,17 +91,19 @@ impl Engine {
     /// Notes that a process has failed, as another one says that has refused such a message. This process acts as if it knew
     /// that itself: [`check_members`](Self::check_members) returns an error from now on.
     pub fn note_told_of_failure(&self, of: &Communicator, failed: Rank) {
-        self.refuse_after(of, |matching| matching.note_told(failed));
+        self.refuse_after(of, |matching| matching.note_failure(failed));
     }
 
     fn refuse_after(&self, of: &Communicator, change: impl FnOnce(&mut Matching)) {
-        let (refused, reason) = {
+        let refused = {
             let mut matching = of.matching.lock();
             change(&mut matching);
-            of.take_refused(&mut matching)
+            matching.take_refused()
         };
-        let mut done = Done::default();
-        refuse_all(self, of, refused, reason, &mut done);
-        done.run();
+        if let Some((messages, reason)) = refused {
+            let mut done = Done::default();
+            refuse_all(self, of, messages, reason, &mut done);
+            done.run();
+        }
     }
 }

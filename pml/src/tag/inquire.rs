@@ -22,7 +22,7 @@ impl Engine {
     pub fn check_members(&self, of: &Communicator) -> Result<(), Error> {
         let matching = of.matching.lock();
         let told = |peer| Error::PeerFailed { peer, reason: "another process says so".into() };
-        cannot_wait(self, of, &matching, ANY).or_else(|| matching.told_of_failure().map(told)).map_or(Ok(()), Err)
+        cannot_wait(self, of, &matching, ANY).or_else(|| matching.first_failed().map(told)).map_or(Ok(()), Err)
     }
 
     /// Returns what a process published of its node when it started. All processes get the same. Returns `None` if it

@@ -117,12 +117,14 @@ pub(super) fn end_receives(engine: &Engine, slot: &Slot, done: &mut Done) {
     let died = matches!(slot.peer.gone(), Some(Gone::Failed(_)));
     for communicator in engine.registry.read(|registry| registry.all()) {
         let Some(rank) = communicator.rank_of(slot.peer.rank) else { continue };
-        let ((receives, _lost), (refused, reason)) = {
+        let ((receives, _lost), refused) = {
             let mut matching = communicator.matching.lock();
-            matching.note_gone(rank, died);
-            (matching.matcher.abandon(rank, died), communicator.take_refused(&mut matching))
+            matching.note_gone((rank, slot.peer.rank), died);
+            (matching.matcher.abandon(rank, died), matching.take_refused())
         };
-        refuse_all(engine, &communicator, refused, reason, done);
+        if let Some((messages, reason)) = refused {
+            refuse_all(engine, &communicator, messages, reason, done);
+        }
         for receive in receives {
             receive.complete(Status { source: rank as i32, ..Status::EMPTY }, slot.peer.check().err(), done);
         }
