@@ -140,6 +140,10 @@ int cableway_mpix_stream_free(MPIX_Stream *stream)
                     (int) (*stream)->communicators);
         return cableway_mpix_failed(NULL, MPI_ERR_OTHER, call);
     }
+    /* Requests may outlive it. But the program may destroy its stream now. */
+    if (NULL != (*stream)->engine) {
+        cableway_stream_retire((*stream)->engine);
+    }
     cableway_mpix_stream_release(*stream);
     *stream = NULL;
     return MPI_SUCCESS;

@@ -27,6 +27,7 @@ struct cableway_stream_call {
 
 /* Returns an enum cableway_code, as the following functions do. The first call lets a second thread into the engine. */
 int cableway_stream_create(int kind, uintptr_t handle, void **stream);
+void cableway_stream_retire(const void *stream);
 void cableway_stream_free(void *stream);
 int cableway_stream_start(const void *stream, struct cableway_stream_call *call);
 /* Makes the stream wait for messages, and fills their statuses before it goes on. */

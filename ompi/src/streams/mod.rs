@@ -49,7 +49,8 @@ extern "C" fn cableway_mpix() -> *const c_void {
 }
 
 /// # Safety
-/// `out` is valid. The program's stream exists until [`cableway_stream_free`], and until every call on it is done.
+/// `out` is valid. The program's stream exists until [`cableway_stream_retire`] or [`cableway_stream_free`], and until every
+/// call on it is done.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_stream_create(kind: c_int, handle: usize, out: *mut *mut Stream) -> c_int {
     guarded(Code::Internal as c_int, || {
@@ -66,6 +67,14 @@ unsafe extern "C" fn cableway_stream_create(kind: c_int, handle: usize, out: *mu
             Err(error) => report(&error),
         }
     })
+}
+
+/// # Safety
+/// `stream` is from [`cableway_stream_create`]. Only messages that exist already use it later.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_stream_retire(stream: *const Stream) {
+    // SAFETY: the caller's promise.
+    guarded((), || unsafe { &*stream }.retire());
 }
 
 /// # Safety

@@ -208,6 +208,26 @@ static void truncation(struct lane *lane)
     count_check();
 }
 
+/* A request that outlives its stream, which the program destroys. Calls about other streams must leave that one alone. */
+static void a_request_after_its_stream(struct lane *other)
+{
+    struct lane lane;
+    MPI_Request request;
+    MPI_Comm comm;
+    char out = 1, in = 0;
+    lane_open(&lane);
+    CHECK_EQUAL(MPIX_Isend_enqueue(&out, 1, MPI_BYTE, 1 - test.rank, TAG, lane.comm, &request), MPI_SUCCESS);
+    CHECK_EQUAL(MPIX_Recv_enqueue(&in, 1, MPI_BYTE, 1 - test.rank, TAG, lane.comm, MPI_STATUS_IGNORE), MPI_SUCCESS);
+    CHECK_EQUAL(work.synchronize(lane.handle), 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    lane_close(&lane);
+    CHECK_EQUAL(MPIX_Stream_comm_create(MPI_COMM_WORLD, other->stream, &comm), MPI_SUCCESS);
+    CHECK_EQUAL(MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_SUCCESS);
+    CHECK_EQUAL(MPI_Comm_free(&comm), MPI_SUCCESS);
+    CHECK_EQUAL(in, 1);
+    count_check();
+}
+
 int main(int argc, char **argv)
 {
     struct lane lane;
@@ -223,6 +243,7 @@ int main(int argc, char **argv)
     communicators(&lane);
     arguments(&lane);
     truncation(&lane);
+    a_request_after_its_stream(&lane);
     CHECK_EQUAL(calls_of_handler, 0);
     lane_close(&lane);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);

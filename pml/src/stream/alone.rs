@@ -64,7 +64,7 @@ impl Stream {
     }
 
     fn map(&self, by: &OneSided, key: &RemoteKey) -> Result<Result<(), &'static str>, Error> {
-        let Stream { shared, state } = self;
+        let Stream { shared, state, .. } = self;
         if !by.check_key(key)? {
             return Ok(Err(OWN));
         }

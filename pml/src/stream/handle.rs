@@ -1,6 +1,7 @@
 //! Calls on a stream.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_common_cuda::WordOperation;
 
@@ -22,12 +23,22 @@ use crate::tag::Communicator;
 pub struct Stream {
     pub(super) shared: Arc<Shared>,
     pub(super) state: Arc<StreamState>,
+    /// Whether it no longer describes the stream.
+    retired: AtomicBool,
 }
 
 impl Stream {
     pub(super) fn new(shared: Arc<Shared>, state: Arc<StreamState>) -> Stream {
         state.described();
-        Stream { shared, state }
+        Stream { shared, state, retired: AtomicBool::new(false) }
+    }
+
+    /// Ends the description of the stream, which the program may destroy from now on, once every call on it is done. The
+    /// value must not be used for calls any more. It still serves messages that the host waits for.
+    pub fn retire(&self) {
+        if !self.shared.engine.is_forked() && !self.retired.swap(true, Ordering::AcqRel) {
+            self.state.described_no_more();
+        }
     }
 
     /// Returns the program's handle of the stream.
@@ -204,8 +215,6 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if !self.shared.engine.is_forked() {
-            self.state.described_no_more();
-        }
+        self.retire();
     }
 }
