@@ -20,7 +20,7 @@ bitflags::bitflags! {
         const DEVICE_GET = 1 << 5;
         /// `alloc` of [`FragmentKind::Device`](crate::FragmentKind::Device).
         const DEVICE_FRAGMENTS = 1 << 6;
-        /// `DEVICE_PUT` and `DEVICE_GET` only if the memory on both sides is device memory.
+        /// `DEVICE_PUT` and `DEVICE_GET` only if the memory on both sides is device memory, but for `DEVICE_PAGE_LOCKED`.
         const DEVICE_TO_DEVICE = 1 << 7;
         /// `offer`, `claim` and `withdraw`.
         const OFFER = 1 << 8;
@@ -33,6 +33,9 @@ bitflags::bitflags! {
         const DEVICE_DIRECT = 1 << 11;
         /// `get` and `put` of irregular local blocks, which a kernel copies, between device memories.
         const DEVICE_PACKED = 1 << 12;
+        /// `DEVICE_PUT` and `DEVICE_GET` also between one run of page-locked host memory of the process that calls, and one
+        /// run of the peer's device memory. A call may be refused as unavailable: only the endpoint knows the devices.
+        const DEVICE_PAGE_LOCKED = 1 << 13;
     }
 }
 

@@ -22,13 +22,15 @@ const MOST_BYTES: usize = 16 << 20;
 const MOST_PACKED_BYTES: usize = 1 << 20;
 const MOST_COPIES: usize = 64;
 
-/// A copy between memory of this process and mapped memory of a peer.
+/// A copy between memory of this process, which may be page-locked host memory, and mapped memory of a peer.
 pub(super) struct Copy {
     pub(super) to: *mut u8,
     pub(super) from: *const u8,
     pub(super) len: usize,
     pub(super) how: CopyShape,
-    pub(super) local: Location,
+    /// The device and context that copy.
+    pub(super) at: Location,
+    pub(super) direction: Direction,
     pub(super) order: Order,
     pub(super) of: PendingCopy,
 }
@@ -53,11 +55,11 @@ pub(super) struct PendingCopy {
     pub(super) _mapped: Mapped,
 }
 
-/// The context of a location. Pool memory uses whichever context is in use on its device.
-type Context = (u64, Option<DeviceIndex>);
+/// The context that copies, and in which direction. Pool memory uses whichever context is in use on its device.
+type Context = (u64, Option<DeviceIndex>, Direction);
 
-fn context(location: &Location) -> Context {
-    (location.context, location.device)
+fn context(copy: &Copy) -> Context {
+    (copy.at.context, copy.at.device, copy.direction)
 }
 
 /// A batch under way. The completion is the first field: its drop waits, and the memory must be mapped until then.
@@ -83,8 +85,7 @@ impl Batches {
     #[inline]
     pub(super) fn add(&mut self, copy: Copy) {
         self.bytes = self.bytes.saturating_add(copy.len);
-        let apart =
-            |first: &Copy| first.is_packed() || copy.is_packed() || context(&first.local) != context(&copy.local);
+        let apart = |first: &Copy| first.is_packed() || copy.is_packed() || context(first) != context(&copy);
         self.mixed |= self.waiting.first().is_some_and(apart);
         self.waiting.push(copy);
     }
@@ -102,7 +103,7 @@ impl Batches {
         if self.mixed || self.waiting.len() > MOST_COPIES || self.bytes > MOST_BYTES {
             return self.set_out_parts(devices);
         }
-        if self.holds_back(context(&first.local), self.bytes, self.waiting.len()) {
+        if self.holds_back(context(first), self.bytes, self.waiting.len()) {
             return;
         }
         let mut batch = std::mem::take(&mut self.waiting);
@@ -124,7 +125,7 @@ impl Batches {
         let mut waiting = VecDeque::from(std::mem::take(&mut self.waiting));
         let mut held = Vec::new();
         while let Some(first) = waiting.pop_front() {
-            let context = context(&first.local);
+            let context = context(&first);
             let mut batch = vec![first];
             let mut bytes = batch[0].len;
             // A copy that no kernel can pack fails with its batch, so it gets its own.
@@ -133,7 +134,7 @@ impl Batches {
             let mut others = VecDeque::new();
             while let Some(copy) = waiting.pop_front() {
                 // Copies are taken in order: copies after one that does not fit wait, too.
-                if self::context(&copy.local) != context || copy.is_packed() != packed {
+                if self::context(&copy) != context || copy.is_packed() != packed {
                     others.push_back(copy);
                 } else if batch.len() < MOST_COPIES && bytes < most {
                     bytes += copy.len;
@@ -157,12 +158,14 @@ impl Batches {
     /// Empties the batch.
     fn hand_over(&mut self, devices: &Devices, batch: &mut Vec<Copy>) {
         let Some(first) = batch.first() else { return };
-        let local = first.local;
+        let (at, direction, context) = (first.at, first.direction, context(first));
         let order = batch.iter().map(|copy| copy.order).max().unwrap_or(Order::None);
         let begun = (|| {
-            let mut copies = devices.batch(&local, Direction::DeviceToDevice, order)?;
+            let mut copies = devices.batch(&at, direction, order)?;
             // The context's own memory, and memory that is mapped into it. Managed memory may be anywhere.
-            if batch.iter().all(|copy| copy.local.class == MemoryClass::Device) {
+            if direction != Direction::DeviceToDevice {
+                copies.page_locked();
+            } else if batch.iter().all(|copy| copy.at.class == MemoryClass::Device) {
                 let one_device = batch.iter().all(|copy| copy.of.one_device);
                 copies.reachable(if one_device { Within::OneDevice } else { Within::OneNode });
             }
@@ -176,7 +179,7 @@ impl Batches {
         })();
         let copies: Vec<PendingCopy> = batch.drain(..).map(|copy| copy.of).collect();
         match begun {
-            Ok(completion) => self.running.push(Running { completion, copies, context: context(&local) }),
+            Ok(completion) => self.running.push(Running { completion, copies, context }),
             Err(error) => self.failed.push((copies, error)),
         }
     }

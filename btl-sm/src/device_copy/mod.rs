@@ -1,5 +1,5 @@
 //! Direct copies between device memories of two processes. One of them maps the other's memory and starts a device
-//! copy.
+//! copy. Its own side may be page-locked host memory, too.
 //!
 //! The owner exports its memory (`handle`) only after the default stream's work on it is done; the engine ensures that.
 //! The copy waits for the default stream of the copying process. Between processes on one device the lower rank copies,
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, DeviceMapping, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
 use cableway_common_cuda::{
-    Answer, BlockCopy, CopyShape, DescriptorRequest, DeviceError, Devices, Exports, Imports, Location, Mapped, Packing,
-    Reach, Spread, Strided,
+    Answer, BlockCopy, CopyShape, DescriptorRequest, DeviceError, Devices, Direction, Exports, Imports, Location,
+    Mapped, MemoryClass, Packing, Reach, Spread, Strided,
 };
 use parking_lot::Mutex;
 
@@ -153,9 +153,7 @@ impl DeviceCopies {
         what: CopyRanges<'_>,
         token: Token,
     ) -> Result<Transfer, NotBegun> {
-        if !local.location.on_device() {
-            return Err("only one of the two buffers is on a device".into());
-        }
+        let (at, direction) = self.place(local, (handle, access), &what)?;
         let (first, len) = match what {
             CopyRanges::Run(offset) => (offset, local.len),
             CopyRanges::Blocks { .. } if !self.devices.kernels(&local.location) => {
@@ -167,11 +165,11 @@ impl DeviceCopies {
             }
             CopyRanges::Packed { offset, .. } => (offset, local.len),
         };
-        let at = handle.place(access, first, len)?;
-        let mapped = self.reach((peer, recent), &local.location, (handle, access), (first, len, local.len as u64))?;
+        let offset = handle.place(access, first, len)?;
+        let mapped = self.reach((peer, recent), &at, (handle, access), (first, len, local.len as u64))?;
         let remote = match what {
-            CopyRanges::Run(_) | CopyRanges::Packed { .. } => mapped.address(at),
-            CopyRanges::Blocks { .. } => mapped.address(at).wrapping_sub(first as usize),
+            CopyRanges::Run(_) | CopyRanges::Packed { .. } => mapped.address(offset),
+            CopyRanges::Blocks { .. } => mapped.address(offset).wrapping_sub(first as usize),
         };
         let (to, from) = match access {
             Access::RemoteRead => (local.address, remote),
@@ -194,9 +192,9 @@ impl DeviceCopies {
                 (len as usize, CopyShape::Blocks(Box::new(copy)))
             }
         };
-        let one_device = self.on_one_device(&local.location, handle);
+        let one_device = self.on_one_device(&at, handle);
         let of = PendingCopy { peer, token, one_device, _mapped: mapped };
-        let copy = Copy { to, from, len, how, local: local.location, order: local.order, of };
+        let copy = Copy { to, from, len, how, at, direction, order: local.order, of };
         let mut batches = self.batches.lock();
         // Only the owner of the lock changes it.
         self.count.store(self.count.load(Relaxed) + 1, Release);
@@ -205,6 +203,32 @@ impl DeviceCopies {
             batches.set_out(&self.devices);
         }
         Ok(Transfer::Started)
+    }
+
+    /// Returns the device and context that copy, and in which direction.
+    ///
+    /// # Errors
+    /// The reason why none does.
+    fn place(
+        &self,
+        local: &Region,
+        (handle, access): (&Handle, Access),
+        what: &CopyRanges<'_>,
+    ) -> Result<(Location, Direction), NotBegun> {
+        if local.location.on_device() {
+            return Ok((local.location, Direction::DeviceToDevice));
+        }
+        let page_locked = local.location.class == MemoryClass::Pinned && matches!(what, CopyRanges::Run(_));
+        let at = if page_locked { self.devices.page_locked_in(local.address) } else { None };
+        let at = at.ok_or("only one of the two buffers is on a device")?;
+        if self.on_one_device(&at, handle) {
+            return Err("contexts take turns on one device".into());
+        }
+        let direction = match access {
+            Access::RemoteRead => Direction::DeviceToHost,
+            Access::RemoteWrite => Direction::HostToDevice,
+        };
+        Ok((at, direction))
     }
 
     /// Maps all of a peer's exported memory into the context of `into`.

@@ -30,7 +30,8 @@ use crate::ring::Corrupt;
 use crate::single_copy::Handle;
 
 /// The capabilities that device copies add.
-const DEVICE_COPY: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT).union(Flags::DEVICE_TO_DEVICE);
+const DEVICE_COPY: Flags =
+    Flags::DEVICE_GET.union(Flags::DEVICE_PUT).union(Flags::DEVICE_TO_DEVICE).union(Flags::DEVICE_PAGE_LOCKED);
 
 /// The capabilities that kernels add.
 const KERNELS: Flags = Flags::DEVICE_STRIDED.union(Flags::DEVICE_PACKED);

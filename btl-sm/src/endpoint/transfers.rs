@@ -77,7 +77,10 @@ impl SmEndpoint {
             }
         };
         let at = &region.location;
-        self.follow(at, self.other(at, handle));
+        // The limits are those of copies between devices.
+        if at.on_device() {
+            self.follow(at, self.other(at, handle));
+        }
         let by = (self.peer.rank, &mut self.recent);
         // SAFETY: the caller's promise.
         let started = unsafe { self.inner.device_copies.start(by, &region, (handle, access), what, token) };

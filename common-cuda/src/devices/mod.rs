@@ -182,6 +182,13 @@ impl Devices {
         len == 0 || (known(address) && (len == 1 || known(address.wrapping_add(len - 1))))
     }
 
+    /// Returns the device and context that page-locked host memory belongs to, as the location of memory there: a
+    /// [`batch`](Self::batch) at it copies from and to the memory without the CPU. Returns `None` for other memory.
+    pub fn page_locked_in(&self, address: *const u8) -> Option<Location> {
+        let mut asked = self.platforms().filter(|platform| platform.may_be_there());
+        asked.find_map(|platform| platform.page_locked_in(address))
+    }
+
     /// Checks whether all of `len` bytes at `address`, classified as `at`, lie in one allocation. A datatype's true
     /// extent from `MPI_BOTTOM` may span several, and a copy must not cross their borders. Host memory counts as one
     /// allocation, unless the last byte is on a device.

@@ -46,6 +46,17 @@ fn ask(contexts: &Contexts, address: *const u8) -> Location {
     location
 }
 
+/// Returns the context that page-locked memory belongs to, as the location of its device's memory there.
+pub(super) fn page_locked_in(contexts: &Contexts, address: *const u8) -> Option<Location> {
+    let found = contexts.driver.attributes(address as u64).ok()?;
+    let (device, handle) = (found.device?, found.context?);
+    if found.class != MemoryClass::Pinned {
+        return None;
+    }
+    let context = contexts.see_allocation(handle, found.buffer_id).ok()?;
+    Some(Location { class: MemoryClass::Device, device: Some(device), context, buffer_id: 0 })
+}
+
 /// An address about which the driver fails to answer, as it does once a kernel has crashed: not to be touched by the
 /// CPU unless the CPU can.
 fn unknown(contexts: &Contexts, address: *const u8, failure: Failure) -> Location {

@@ -152,6 +152,11 @@ impl Platform {
         self.contexts().map_or(Location::HOST, |contexts| classify::classify(contexts, address))
     }
 
+    /// Returns where a device copies from and to page-locked memory, or `None` if the driver names no context of it.
+    pub(crate) fn page_locked_in(&self, address: *const u8) -> Option<Location> {
+        classify::page_locked_in(self.contexts()?, address)
+    }
+
     /// Returns the allocation (first byte and length) around an address of device memory, or `None` if the driver does
     /// not report it.
     pub(crate) fn allocation(&self, address: *const u8) -> Option<(*const u8, usize)> {

@@ -13,7 +13,7 @@ use super::context::{Links, Shared};
 use super::host_costs::{self, Measured};
 use super::offered::HALVES;
 use super::probe::{Announcement, Cost, Costs, Data, Message, Passes, Probe, Quote, Shape, Start};
-use super::put;
+use super::{page_locked, put};
 use crate::core::{Abilities, Core};
 use crate::wire::MATCH_LEN;
 
@@ -44,7 +44,9 @@ impl Side {
         let one_run = self.form == Form::Run;
         let regular = self.form == Form::Regular && device && any.contains(Flags::DEVICE_STRIDED);
         let contiguous = one_run || regular;
-        Shape { on_device, contiguous, one_run, packed: !one_run && device && any.contains(Flags::DEVICE_PACKED) }
+        let packed = !one_run && device && any.contains(Flags::DEVICE_PACKED);
+        let page_locked = one_run && self.class == MemoryClass::Pinned;
+        Shape { on_device, contiguous, one_run, packed, page_locked }
     }
 }
 
@@ -202,10 +204,18 @@ impl Able<'_> {
 
     fn decide(&self, len: u64, from: Side, to: Side) -> Decision {
         let any = self.links.any;
-        let mixed = from.shape(any).on_device != to.shape(any).on_device;
+        let (from_shape, to_shape) = (from.shape(any), to.shape(any));
+        let mixed = from_shape.on_device != to_shape.on_device;
+        let page_locked = mixed
+            && page_locked::able(any, self.copy_only)
+            && (from_shape.page_locked || to_shape.page_locked)
+            && from_shape.one_run
+            && to_shape.one_run
+            && [from, to].iter().any(|side| side.class == MemoryClass::Device);
+        let fetches = page_locked && from_shape.on_device;
         let out = Message {
             len,
-            from: from.shape(any),
+            from: from_shape,
             synchronous: false,
             credit: true,
             copy_only: self.copy_only,
@@ -214,7 +224,7 @@ impl Able<'_> {
             in_place: self.main.flags.contains(Flags::SEND_IN_PLACE),
             links: self.links,
             registrable: true,
-            push_limit: self.push_limit,
+            push_limit: if fetches { 0 } else { self.push_limit },
             to_device: !mixed || !any.contains(Flags::DEVICE_TO_DEVICE),
             costs: self.costs,
         };
@@ -233,7 +243,6 @@ impl Able<'_> {
         if let Some(protocol) = eager {
             return Decision { protocol, reason: quote.reason.to_owned(), before: 0, cost: self.costs.send, others };
         }
-        let to_shape = to.shape(any);
         let timed = self.host.filter(|_| to_shape.one_run && any.contains(Flags::OFFER));
         let measured = timed.and_then(|rows| host_costs::measured(&rows, len));
         let incoming = Announcement {
@@ -253,6 +262,7 @@ impl Able<'_> {
             too_large: len > self.links.device_max_rdma_size as u64,
             timed: measured.is_some(),
             mixed,
+            page_locked,
             costs: measured.as_ref().map_or(self.costs, |&Measured { costs: [send, get, halves], .. }| Costs {
                 send,
                 get,

@@ -33,6 +33,7 @@ mod host_costs;
 mod node;
 mod offered;
 mod one_copy;
+mod page_locked;
 mod pieces;
 mod probe;
 mod put;

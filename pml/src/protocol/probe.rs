@@ -95,6 +95,8 @@ pub(crate) struct Shape {
     pub(crate) one_run: bool,
     /// It is device memory in several runs, and a kernel of this process can move it between its blocks and one run.
     pub(crate) packed: bool,
+    /// It is one run of page-locked host memory.
+    pub(crate) page_locked: bool,
 }
 
 impl Shape {
@@ -109,12 +111,14 @@ impl Shape {
 
     /// Returns the shape without the question about kernels.
     pub(crate) fn of_run(convertor: &Convertor, any: Flags) -> Shape {
+        let class = convertor.location().class;
         let on_device = convertor.location().on_device();
         let one_run = convertor.packed_size() == 0 || convertor.contiguous().is_some();
         // Managed memory may be anywhere.
-        let able = convertor.location().class == MemoryClass::Device && any.contains(Flags::DEVICE_STRIDED);
+        let able = class == MemoryClass::Device && any.contains(Flags::DEVICE_STRIDED);
         let regular = || able && convertor.strided().is_some();
-        Shape { on_device, contiguous: one_run || regular(), one_run, packed: false }
+        let page_locked = one_run && class == MemoryClass::Pinned;
+        Shape { on_device, contiguous: one_run || regular(), one_run, packed: false, page_locked }
     }
 
     /// Returns whether one operation can move the data, and a link has this operation for its memory.
@@ -258,6 +262,8 @@ pub(crate) struct Announcement {
     pub(crate) timed: bool,
     /// Whether only one of the buffers is on a device.
     pub(crate) mixed: bool,
+    /// Whether the other one is page-locked, and a device of its process may copy.
+    pub(crate) page_locked: bool,
     pub(crate) costs: Costs,
 }
 
@@ -268,8 +274,8 @@ impl Announcement {
         if self.to.on_device && self.copy_only {
             return Err(COPY_ONLY);
         }
-        if self.mixed && self.any.contains(Flags::DEVICE_TO_DEVICE) {
-            return Err("only one of the two buffers is on a device");
+        if self.mixed && !self.page_locked && self.any.contains(Flags::DEVICE_TO_DEVICE) {
+            return Err("only one of the two buffers is on a device, and the other one is not page-locked");
         }
         if self.too_large && self.to.on_device {
             return Err("exceeds the links' limit for one-copy transfers of device memory");

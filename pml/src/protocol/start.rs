@@ -53,7 +53,7 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
 
 /// Probes the protocols, and has a link register the memory if the cheapest protocol needs that.
 fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start {
-    let Channel { links, state: State { one_copy, permits, .. } } = channel;
+    let Channel { links, state: State { one_copy, page_locked, permits, .. } } = channel;
     let together = links.abilities();
     let shape = Shape::of_run(&transfer.buffer.convertor, together.any);
     let Some(main) = links.active.first() else { return Start::Announce };
@@ -68,9 +68,11 @@ fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start 
     if let Ok(follows) = eager_fragments::probe_send(&message, permits.covers(message.len)) {
         return follows.how;
     }
+    transfer.page_locked = page_locked.announce_store(&shape, together.any, message.copy_only);
     if message.may_be_one_copy() {
         message.to_device = !message.is_small() || one_copy.next_is_one_copy();
-        message.push_limit = if one_copy.peer_copies() { 0 } else { core.parameters.device_push_limit as u64 };
+        let peer_copies = one_copy.peer_copies() || page_locked.peer_fetches();
+        message.push_limit = if peer_copies { 0 } else { core.parameters.device_push_limit as u64 };
         if message.to_device && message.len <= message.push_limit {
             let cost = |operation| main.endpoint.cost(operation, transfer.buffer.location());
             message.costs = Costs { get: cost(Operation::Get), put: cost(Operation::Put), ..Costs::NOT_ASKED };
@@ -140,8 +142,7 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
 
 fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return Ok(Attempt::Started) };
-    let announced =
-        Announced { len: transfer.len, sender: id, addressable: false, packs: false, on_device: false, follows: false };
+    let announced = Announced { len: transfer.len, sender: id, ..Announced::NOTHING };
     let header = rendezvous::rendezvous_bytes(&transfer.envelope, &announced);
     let attempt = eager::attempt(cx, channel, id, Some(&header))?;
     if !matches!(attempt, Attempt::Sent) {

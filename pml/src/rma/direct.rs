@@ -74,6 +74,7 @@ impl Operation {
             store,
             len: memory.len,
             local_on_device: location.on_device(),
+            local_page_locked: location.class == MemoryClass::Pinned,
             remote_on_device: self.remote_on_device,
             in_blocks,
             copy_only: engine.core().copy_only(),
@@ -164,6 +165,10 @@ impl Operation {
                 if direct::choose(&access) == Way::Owner {
                     return false;
                 }
+            }
+            let page_locked = access.remote_on_device && access.local_page_locked;
+            if page_locked && !channel.state.page_locked.next(access.store) {
+                return false;
             }
             if access.local_on_device && !settled {
                 let by_nic = link.has(Flags::DEVICE_DIRECT);

@@ -4,7 +4,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Incremented whenever a header changes.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// The card of an engine, published under [`Card::KEY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("device_copy::four_ranks_share_two_devices", four_ranks_on_two_devices),
     ("device_copy::copy_protocols_map_nothing", copy_protocols_map_nothing),
     ("device_copy::memory_without_a_handle_goes_through_the_host", memory_without_a_handle),
+    ("device_copy::page_locked_memory_is_one_copy_from_device_memory", page_locked_memory),
     ("device_copy::new_allocations_are_never_confused_with_old_ones", fresh_allocations),
     ("device_copy::a_small_mapping_cache_suffices", few_mappings_are_enough),
     ("device_copy::refused_mappings_go_through_the_host", refusals),
@@ -100,6 +101,30 @@ fn memory_without_a_handle() {
         // A handle on one side is enough.
         let finished = run(2, &[], &[("IPC_KIND", kind), ("IPC_INTO", "device")], "device_exchange").assert_success();
         assert!(direct(&finished) > 0, "{kind}: {finished:#?}");
+    }
+}
+
+/// The process with the page-locked memory copies: it stores what it sends, and fetches what it receives.
+fn page_locked_memory() {
+    let pairs = 2;
+    let from_and_into = [("pinned", "device", "stored "), ("device", "pinned", "fetched ")];
+    for (from, into, way) in from_and_into {
+        let kinds = [("IPC_KIND", from), ("IPC_INTO", into)];
+        let finished = run(2, &[], &kinds, "device_exchange").assert_success();
+        assert_eq!(finished.stderr, "");
+        if Driver::find().devices > 1 {
+            // Small messages are sent eagerly. The first message of a size may precede the mapping, or be announced
+            // without a remote key.
+            let large = SIZES.iter().filter(|&&size| size > 16 << 10).count() as u64;
+            let (least, found) = (pairs * large * (ROUNDS - 1), direct(&finished));
+            assert!(found >= least, "{found} of {least} from {from} to {into}: {finished:#?}");
+            assert!(told(&finished, way) >= least, "{finished:#?}");
+        }
+        let copies = run(2, &["--set", "device_protocols=copy"], &kinds, "device_exchange").assert_success();
+        assert_eq!(direct(&copies), 0, "{copies:#?}");
+        // Contexts take turns on one device.
+        let one = run(2, &[], &[kinds[0], kinds[1], ONE_DEVICE], "device_exchange").assert_success();
+        assert_eq!((direct(&one), one.stderr.as_str()), (0, ""), "{one:#?}");
     }
 }
 

@@ -32,6 +32,7 @@ fn kind(variable: &str, otherwise: BufferKind) -> BufferKind {
         Ok("vmm_private") => BufferKind::VmmPrivate,
         Ok("vmm_pieces") => BufferKind::VmmPieces,
         Ok("managed") => BufferKind::Managed,
+        Ok("pinned") => BufferKind::Pinned,
         _ => otherwise,
     }
 }

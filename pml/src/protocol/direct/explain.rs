@@ -127,6 +127,7 @@ impl Able {
             store: self.asked.store,
             len,
             local_on_device,
+            local_page_locked: self.asked.local == MemoryClass::Pinned,
             remote_on_device,
             in_blocks: false,
             copy_only: self.copy_only,

@@ -1,7 +1,7 @@
 //! Moves the pieces of direct jobs.
 
 use cableway_btl::{Error as BtlError, Local, Region, Remote, Transfer};
-use cableway_common_cuda::Strided;
+use cableway_common_cuda::{MemoryClass, Strided};
 
 use super::state::DirectJob;
 use crate::core::Active;
@@ -162,8 +162,11 @@ fn settle(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
     if job.outstanding > 0 || (job.error.is_none() && job.next < job.len) {
         return;
     }
-    let DirectJob { error, request, .. } = queues.direct_jobs.remove(index);
+    let DirectJob { store, local, on_device, error, request, .. } = queues.direct_jobs.remove(index);
     queues.direct.retain(|&other| other != index);
+    if on_device && local.location.class == MemoryClass::Pinned {
+        channel.state.page_locked.moved(store, error.is_none());
+    }
     request.complete(Status::EMPTY, error, cx.done);
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Access {
     pub(crate) len: u64,
     /// Whether this process's memory is on a device.
     pub(crate) local_on_device: bool,
+    /// Whether this process's memory is page-locked host memory.
+    pub(crate) local_page_locked: bool,
     /// Whether the peer's memory is on a device.
     pub(crate) remote_on_device: bool,
     /// Whether either memory is in blocks at regular distances.
@@ -86,14 +88,17 @@ pub(crate) fn probe_direct(access: &Access) -> Probe<Way> {
     }
     let (host, device) = if store { (Flags::PUT, Flags::DEVICE_PUT) } else { (Flags::GET, Flags::DEVICE_GET) };
     let flag = |on_device| if on_device { device } else { host };
-    if !links.any.contains(flag(local_on_device) | flag(remote_on_device)) {
+    // A device of this process copies from and to page-locked memory.
+    let flags = if access.local_page_locked && remote_on_device { device } else { flag(local_on_device) };
+    if !links.any.contains(flags | flag(remote_on_device)) {
         return Err("no link supports this");
     }
     if in_blocks && !(local_on_device && remote_on_device && links.any.contains(Flags::DEVICE_STRIDED)) {
         return Err("no link moves blocks between these memories");
     }
-    if local_on_device != remote_on_device && links.any.contains(Flags::DEVICE_TO_DEVICE) {
-        return Err("only one of the two buffers is on a device");
+    let page_locked = access.local_page_locked && remote_on_device && links.any.contains(Flags::DEVICE_PAGE_LOCKED);
+    if local_on_device != remote_on_device && links.any.contains(Flags::DEVICE_TO_DEVICE) && !page_locked {
+        return Err("only one of the two buffers is on a device, and this process's is not page-locked");
     }
     let least = if on_device { links.device_min_rdma_size } else { links.min_rdma_size };
     if len < least as u64 {
@@ -134,6 +139,7 @@ mod tests {
             store: true,
             len,
             local_on_device: false,
+            local_page_locked: false,
             remote_on_device: false,
             in_blocks: false,
             copy_only: false,
@@ -190,5 +196,15 @@ mod tests {
         let mut only_devices = mixed;
         only_devices.links.any |= Flags::DEVICE_TO_DEVICE;
         assert_eq!(choose(&only_devices), Way::Owner);
+        // A device of this process copies from its page-locked memory, also where no CPU reaches the peer's memory.
+        let mut page_locked = Access { local_page_locked: true, ..only_devices };
+        assert_eq!(choose(&page_locked), Way::Owner);
+        page_locked.links.any |= Flags::DEVICE_PAGE_LOCKED;
+        page_locked.links.any -= Flags::PUT | Flags::GET;
+        assert_eq!(choose(&page_locked), Way::Direct);
+        assert_eq!(choose(&Access { in_blocks: true, ..page_locked }), Way::Owner);
+        assert_eq!(choose(&Access { copy_only: true, ..page_locked }), Way::Owner);
+        let owned = Access { local_on_device: true, local_page_locked: false, remote_on_device: false, ..page_locked };
+        assert_eq!(choose(&owned), Way::Owner);
     }
 }

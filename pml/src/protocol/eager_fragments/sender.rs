@@ -31,7 +31,7 @@ pub(crate) fn probe_send(message: &Message, permitted: bool) -> Probe<Start> {
 pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return Attempt::Started };
     let len = transfer.len;
-    let announced = Announced { len, sender: id, addressable: false, packs: false, on_device: false, follows: true };
+    let announced = Announced { len, sender: id, follows: true, ..Announced::NOTHING };
     let header = rendezvous::rendezvous_bytes(&transfer.envelope, &announced);
     if matches!(rendezvous::send_header(channel, id, &header), Attempt::Busy) {
         return Attempt::Busy;

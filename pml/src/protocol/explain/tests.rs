@@ -126,6 +126,33 @@ fn one_copy_between_devices_from_where_it_pays() {
 }
 
 #[test]
+fn page_locked_memory_is_one_copy_from_device_memory() {
+    let page_locked = Side { class: MemoryClass::Pinned, form: Form::Run };
+    let mut between = link(Flags::GET | Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_TO_DEVICE);
+    between.device_min_rdma_size = 1;
+    let mut able = between;
+    able.flags |= Flags::DEVICE_PAGE_LOCKED;
+    let last = |link: &Capabilities, copy, from, to| protocols(link, copy, from, to).last().map(|row| row.2);
+    // The process with the host memory copies.
+    assert_eq!(last(&able, false, page_locked, DEVICE), Some("rendezvous, put"));
+    assert_eq!(last(&able, false, DEVICE, page_locked), Some("rendezvous, get"));
+    let rows = protocols(&able, false, DEVICE, page_locked);
+    assert_eq!(rows[rows.len() - 2].2, "eager, copied by the device", "what is small travels with its header");
+    let managed = Side { class: MemoryClass::Managed, form: Form::Run };
+    let blocks = Side { form: Form::Regular, ..page_locked };
+    let unable =
+        [(&between, false, page_locked, DEVICE), (&able, true, page_locked, DEVICE), (&able, false, HOST, DEVICE)];
+    let others =
+        [(&able, false, page_locked, managed), (&able, false, blocks, DEVICE), (&able, false, page_locked, STRIDED)];
+    for (link, copy, from, to) in unable.into_iter().chain(others) {
+        for (from, to) in [(from, to), (to, from)] {
+            assert_eq!(last(link, copy, from, to), Some("rendezvous, copied in chunks"), "{from:?} to {to:?}");
+        }
+    }
+    assert_eq!(protocols(&able, false, page_locked, HOST), protocols(&able, false, HOST, HOST));
+}
+
+#[test]
 fn the_network_reaches_device_memory_up_to_its_limit() {
     let mut direct = link(Flags::GET | Flags::PUT | Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_DIRECT);
     (direct.device_min_rdma_size, direct.device_max_rdma_size) = (1, 100_000);
@@ -228,6 +255,7 @@ fn the_cheaper_side_copies() {
         too_large: false,
         timed: false,
         mixed: false,
+        page_locked: false,
         costs: costs(10, 10),
     };
     assert_eq!(data(&both), Data::Get);

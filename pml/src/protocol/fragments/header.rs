@@ -19,6 +19,8 @@ pub(crate) struct Ack {
     /// Whether the receiver's buffer is on a device. Large fragments suit it. Its copies may fail late, so a FIN
     /// reports their result.
     pub(crate) to_device: bool,
+    /// Whether the receiver would have fetched the data, if it had been announced with a remote key.
+    pub(crate) fetches: bool,
     /// Whether to store the fragments past the caches.
     pub(crate) stream: bool,
     /// Whether to store eager messages through the caches from now on.
@@ -65,13 +67,15 @@ const FLAG_OFFERED: u8 = 2;
 const FLAG_STREAM: u8 = 4;
 /// The sender is to store eager messages through the caches.
 const FLAG_CACHE_EAGER: u8 = 8;
+/// The receiver would have fetched from a remote key.
+const FLAG_FETCHES: u8 = 16;
 /// Of a fragment: its data was not requested.
 const FLAG_UNASKED: u8 = 1;
 
 impl Header for Ack {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let AckLayout { flags, unasked, zero, sender, receiver, from, to, total, offer, .. } = reader.read_all()?;
-        reader.flags(flags, FLAG_TO_DEVICE | FLAG_OFFERED | FLAG_STREAM | FLAG_CACHE_EAGER)?;
+        reader.flags(flags, FLAG_TO_DEVICE | FLAG_OFFERED | FLAG_STREAM | FLAG_CACHE_EAGER | FLAG_FETCHES)?;
         reader.reserved(&zero)?;
         let (from, to, total) = (from.get(), to.get(), total.get());
         if from > to || to - from > total {
@@ -88,6 +92,7 @@ impl Header for Ack {
             to,
             total,
             to_device: flags & FLAG_TO_DEVICE != 0,
+            fetches: flags & FLAG_FETCHES != 0,
             stream: flags & FLAG_STREAM != 0,
             cache_eager: flags & FLAG_CACHE_EAGER != 0,
             unasked,
@@ -99,7 +104,8 @@ impl Header for Ack {
         let flags = flag(self.offer.is_some(), FLAG_OFFERED)
             | flag(self.to_device, FLAG_TO_DEVICE)
             | flag(self.stream, FLAG_STREAM)
-            | flag(self.cache_eager, FLAG_CACHE_EAGER);
+            | flag(self.cache_eager, FLAG_CACHE_EAGER)
+            | flag(self.fetches, FLAG_FETCHES);
         let layout = AckLayout {
             kind: kind::ACK,
             flags,

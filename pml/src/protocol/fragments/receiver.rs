@@ -39,7 +39,7 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
     let ranges = if ranges.is_empty() { &whole } else { ranges };
     transfer.note_asked(ranges.iter().map(|(from, to)| to - from).sum::<u64>());
     // A device may fail after the sender considers the message done, so send it a FIN.
-    let &mut Incoming { sender, stream, cache_eager, unasked, .. } = transfer;
+    let &mut Incoming { sender, fetches, stream, cache_eager, unasked, .. } = transfer;
     let to_device = transfer.buffer.is_on_device();
     transfer.owes_fin = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
     for &(from, to) in ranges {
@@ -50,6 +50,7 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
             to,
             total,
             to_device,
+            fetches,
             stream,
             cache_eager,
             unasked,

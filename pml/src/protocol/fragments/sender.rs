@@ -255,7 +255,7 @@ pub(crate) fn left_in_place(
 pub(crate) fn asked(
     cx: &mut Context<'_>,
     channel: &mut Channel,
-    Ack { sender: id, receiver, from, to, total, to_device, stream, cache_eager, unasked, offer }: &Ack,
+    Ack { sender: id, receiver, from, to, total, to_device, fetches, stream, cache_eager, unasked, offer }: &Ack,
 ) -> Result<(), Malformed> {
     let what = "an acknowledgement";
     let transfer = channel.state.sends.get_mut(*id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
@@ -274,7 +274,12 @@ pub(crate) fn asked(
     if offer.is_none() && matches!(transfer.one_copy, OneCopy::Exposed(_) | OneCopy::Stores) {
         transfer.one_copy = OneCopy::None;
         if transfer.buffer.is_on_device() {
-            channel.state.one_copy.missed();
+            if *fetches {
+                channel.state.one_copy.met_host()
+            } else {
+                channel.state.one_copy.missed()
+            }
+            channel.state.page_locked.let_peer_fetch(*fetches);
         }
     }
     resume(cx, channel, *id);

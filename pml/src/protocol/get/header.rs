@@ -5,7 +5,7 @@ use memoffset::offset_of;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use crate::protocol::rendezvous::{Announced, FLAG_ADDRESSABLE, FLAG_ON_DEVICE, RendezvousLayout};
+use crate::protocol::rendezvous::{Announced, FLAG_ADDRESSABLE, FLAG_ON_DEVICE, FLAG_PAGE_LOCKED, RendezvousLayout};
 use crate::wire::{Envelope, Exposed, ExposedFields, Header, HeaderBuffer, Malformed, Reader, kind, layouts};
 
 /// Sender to receiver: an announcement with a remote key.
@@ -32,7 +32,7 @@ impl Header for Get {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let GetLayout { rendezvous, btl, ordinal, handle_len, zero } = reader.read()?;
         let flags = rendezvous.matching.flags;
-        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_ON_DEVICE | Exposed::FLAG_BLOCKS)?;
+        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_ON_DEVICE | FLAG_PAGE_LOCKED | Exposed::FLAG_BLOCKS)?;
         reader.reserved(&zero)?;
         let (envelope, announced) = rendezvous.announced()?;
         let blocks = (flags & Exposed::FLAG_BLOCKS != 0).then_some(announced.len);

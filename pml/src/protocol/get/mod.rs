@@ -47,7 +47,12 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
         return Err("the sender exposed no memory that this process can access");
     }
     incoming.reaches()?;
-    let reason = if !incoming.in_blocks && !to.contiguous && to.packed_by(Flags::DEVICE_GET, copy_only, any) {
+    if incoming.page_locked && to.on_device {
+        return Err("the sender's device stores it");
+    }
+    let reason = if incoming.page_locked {
+        "the receiver's device fetches it into page-locked memory"
+    } else if !incoming.in_blocks && !to.contiguous && to.packed_by(Flags::DEVICE_GET, copy_only, any) {
         "a kernel fetches each block to its place"
     } else {
         to.reached_by(Flags::GET, Flags::DEVICE_GET, copy_only, any)?;
@@ -102,7 +107,9 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Re
     if transfer.failure.is_some() {
         return Ok(rendezvous::announce(cx, channel, id));
     }
-    let announced = Announced { len: transfer.len, sender: id, addressable, packs: false, on_device, follows: false };
+    let page_locked = transfer.page_locked;
+    let announced =
+        Announced { len: transfer.len, sender: id, addressable, on_device, page_locked, ..Announced::NOTHING };
     let header = HeaderBuffer::new(&Get { envelope: transfer.envelope, announced, from });
     Ok(rendezvous::send_header(channel, id, header.as_bytes()))
 }
@@ -184,7 +191,7 @@ fn next(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transf
 
 /// Passes the message's next piece to its link.
 fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
-    let Channel { links: Links { active, operations, .. }, state: State { receives, .. } } = channel;
+    let Channel { links: Links { active, operations, .. }, state: State { receives, page_locked, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
     let on_device = transfer.buffer.is_on_device();
     let one_run = transfer.buffer.convertor.contiguous().is_some();
@@ -196,7 +203,7 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
         fetch.refuse_rest();
         return Ok(None);
     };
-    let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
+    let limit = if from.by_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
     let form = match from.blocks.is_some() || (on_device && !one_run) {
         true if from.blocks.is_none() && transfer.buffer.convertor.strided().is_none() => Form::Packed,
         true => Form::Blocks,
@@ -228,6 +235,9 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
         }
         Ok(Transfer::Started) => transfer.busy += 1,
         Err(Error::Unavailable { .. }) => {
+            if from.by_device && !on_device {
+                page_locked.moved(false, false);
+            }
             // The link would refuse the rest too.
             fetch.refuse((offset, end));
             return Ok(None);
@@ -247,16 +257,21 @@ pub(crate) fn completed(
     (id, offset, len): (Id, u64, u64),
     result: Result<(), Error>,
 ) {
-    let State { receives, queues, .. } = &mut channel.state;
+    let State { receives, queues, page_locked, .. } = &mut channel.state;
     let Some(transfer) = receives.get_mut(id) else { return };
     transfer.busy -= 1;
+    let on_device = transfer.buffer.is_on_device();
+    let by_device = transfer.fetch().is_some_and(|fetch| fetch.from.by_device);
+    if by_device && !on_device {
+        page_locked.moved(false, result.is_ok());
+    }
     match (result, transfer.fetch()) {
         (Ok(()), fetch) => {
             if let Some(fetch) = fetch {
                 fetch.fetched += len;
             }
             transfer.arrived += len;
-            if transfer.buffer.is_on_device() {
+            if by_device || on_device {
                 cx.core.counters.device_direct.increment();
             }
         }

@@ -12,6 +12,8 @@ pub(crate) struct Remote {
     pub(crate) handle: RemoteHandle,
     /// The data's blocks in the memory, if there are several.
     pub(crate) blocks: Option<Strided>,
+    /// Whether a device fetches.
+    pub(crate) by_device: bool,
 }
 
 pub(crate) struct Fetch {

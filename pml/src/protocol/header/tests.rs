@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::abort::Abort;
-use crate::protocol::rendezvous::{Announced, FLAG_ADDRESSABLE, FLAG_ON_DEVICE, RENDEZVOUS_LEN};
+use crate::protocol::rendezvous::{Announced, FLAG_ADDRESSABLE, FLAG_ON_DEVICE, FLAG_PAGE_LOCKED, RENDEZVOUS_LEN};
 use crate::status::ANY;
 use crate::wire::{BtlTag, Exposed, Id, MATCH_LEN, match_bytes, match_envelope};
 
@@ -23,19 +23,15 @@ fn id() -> impl Strategy<Value = Id> {
 
 fn announced() -> impl Strategy<Value = Announced> {
     let ways = prop_oneof![Just((false, false)), Just((true, false)), Just((true, true))];
-    (any::<u64>(), id(), ways, any::<bool>()).prop_map(|(len, sender, (addressable, packs), on_device)| Announced {
-        len,
-        sender,
-        addressable,
-        packs,
-        on_device,
-        follows: false,
+    let places = prop_oneof![Just((false, false)), Just((true, false)), Just((false, true))];
+    (any::<u64>(), id(), ways, places).prop_map(|(len, sender, (addressable, packs), (on_device, page_locked))| {
+        Announced { len, sender, addressable, packs, on_device, page_locked, follows: false }
     })
 }
 
 /// Announces data that follows without a request.
 fn following(len: u64, sender: Id) -> Announced {
-    Announced { len, sender, addressable: false, packs: false, on_device: false, follows: true }
+    Announced { len, sender, follows: true, ..Announced::NOTHING }
 }
 
 fn exposed() -> impl Strategy<Value = Exposed> {
@@ -111,6 +107,7 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
                     to: from + len,
                     total: len,
                     to_device,
+                    fetches: !to_device,
                     stream,
                     cache_eager: !stream,
                     unasked: if to_device { 200 } else { 0 },
@@ -192,8 +189,10 @@ fn what_no_engine_sends_is_refused() {
     let mut flagged = match_bytes(&envelope);
     flagged[1] = 0x80;
     assert!(matches!(parses(&flagged, MATCH_LEN), Err(Malformed::Flags { .. })));
-    let announced =
-        Announced { len: 10, sender: Id(1), addressable: false, packs: false, on_device: true, follows: false };
+    let announced = Announced { len: 10, sender: Id(1), on_device: true, ..Announced::NOTHING };
+    let mut both = bytes(Rts { envelope, announced });
+    both[1] |= FLAG_PAGE_LOCKED;
+    assert!(matches!(parses(&both, RENDEZVOUS_LEN), Err(Malformed::Flags { .. })));
     let part = bytes(Rts { envelope, announced });
     assert!(parses(&part, RENDEZVOUS_LEN + 10).is_ok());
     assert!(matches!(parses(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));
@@ -214,6 +213,7 @@ fn what_no_engine_sends_is_refused() {
         to: 4,
         total: 9,
         to_device: false,
+        fetches: false,
         stream: true,
         cache_eager: false,
         unasked: 0,

@@ -44,7 +44,8 @@ pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
 /// Offers to expose the receiver's buffer to a sender that can store.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     let &Announcement { to, copy_only, any, packs, .. } = incoming;
-    if !incoming.addressable {
+    let page_locked = incoming.page_locked && to.on_device;
+    if !incoming.addressable && !page_locked {
         return Err("the sender cannot store");
     }
     if !to.on_device && incoming.exposed {
@@ -56,6 +57,7 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     }
     to.reached_by(Flags::PUT, Flags::DEVICE_PUT, copy_only, any)?;
     let reason = match (packs, to.on_device) {
+        _ if page_locked => "the sender's device stores it from page-locked memory",
         (true, _) => "the sender's kernel packs it into the receiver's buffer",
         (false, true) if any.contains(Flags::DEVICE_DIRECT) => "the sender's NIC stores it",
         (false, true) if incoming.exposed => "the sender stores it in one copy (on one device the lower rank copies)",

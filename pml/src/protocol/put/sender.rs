@@ -17,17 +17,21 @@ use crate::wire::Malformed;
 pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> Result<(), Malformed> {
     let Put { sender: id, receiver, offset, len, total, to, .. } = *put;
     let what = "a PUT request";
-    let Channel { links, state: State { sends, queues, one_copy, .. } } = channel;
+    let Channel { links, state: State { sends, queues, one_copy, page_locked, .. } } = channel;
     let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     transfer.ask(what, (id, receiver), (offset, offset + len), total)?;
     if transfer.failure.is_none() {
         let location = *transfer.buffer.location();
         let (flag, packed) = needed(transfer, put)?;
-        let link = links.named(to.btl, to.ordinal, |link| link.has(flag));
+        // Halves of host messages come with an offer.
+        let by_device = transfer.page_locked && put.offer.is_none();
+        let able = |link: &Link| link.has(flag) || (by_device && link.has(Flags::DEVICE_PAGE_LOCKED));
+        let link = links.named(to.btl, to.ordinal, able);
         if location.on_device()
             && let Some(link) = link.and_then(|serial| links.by_serial(serial))
         {
             one_copy.let_peer_copy(peer_copies(link, &location, &to.handle, len));
+            page_locked.let_peer_fetch(false);
         }
         // Without the link the job fails at once, and the receiver requests fragments instead.
         let job = PutJob {
@@ -40,6 +44,7 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
             handle: to.handle,
             blocks: to.blocks,
             packed,
+            by_device: by_device || location.on_device(),
             outstanding: 0,
             failed: link.is_none(),
         };
@@ -112,13 +117,12 @@ fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<
     if job.failed || job.next == job.len || job.outstanding >= cx.core.parameters.pml_pipeline_depth.max(1) {
         return Ok(None);
     }
-    let on_device = transfer.buffer.is_on_device();
     let form = match job.packed {
         true => Form::Packed,
         false if job.blocks.is_some() || transfer.buffer.convertor.contiguous().is_none() => Form::Blocks,
         false => Form::Run,
     };
-    let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
+    let limit = if job.by_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
     let len = (job.len - job.next).min(form.most(limit).max(1));
     let order = transfer.buffer.order(&cx.core.devices);
     // A kernel must not wait for the stream. Without the blocks the job fails, and the receiver requests fragments.
@@ -166,7 +170,7 @@ pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usiz
     let again = !job.failed && job.next < job.len && !queues.puts.contains(&index);
     if let Some(transfer) = sends.get_mut(job.id) {
         transfer.busy -= 1;
-        if result.is_ok() && transfer.buffer.is_on_device() {
+        if result.is_ok() && job.by_device {
             cx.core.counters.device_direct.increment();
         }
     }
@@ -179,15 +183,18 @@ pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usiz
 
 /// Ends a job without pieces under way, if it failed or its whole range is stored: sends the receiver a FIN.
 fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
-    let Channel { links, state: State { sends, queues, one_copy, .. } } = channel;
+    let Channel { links, state: State { sends, queues, one_copy, page_locked, .. } } = channel;
     let Some(job) = queues.put_jobs.get(index) else { return };
     if job.outstanding != 0 || !(job.failed || job.next == job.len) {
         return;
     }
-    let PutJob { id, receiver, offset, len, failed, .. } = queues.put_jobs.remove(index);
+    let PutJob { id, receiver, offset, len, by_device, failed, .. } = queues.put_jobs.remove(index);
     queues.puts.retain(|&other| other != index);
     let result = if failed { Err(Abort::Transport) } else { Ok(()) };
     if let Some(transfer) = sends.get_mut(id) {
+        if by_device && !transfer.buffer.is_on_device() {
+            page_locked.moved(true, !failed);
+        }
         // The receiver may request a range again that could not be stored. If the message has failed, its `Abort` must
         // not count this range as sent.
         if failed || transfer.failure.is_some() {

@@ -20,6 +20,8 @@ pub(crate) struct PutJob {
     pub(super) blocks: Option<Strided>,
     /// Whether a kernel packs it.
     pub(super) packed: bool,
+    /// Whether a device copies it.
+    pub(super) by_device: bool,
     pub(super) outstanding: usize,
     pub(super) failed: bool,
 }

@@ -45,7 +45,8 @@ fn store(
     via: (BtlTag, u8),
     learn: bool,
 ) -> Result<bool, Malformed> {
-    let Channel { links: Links { active, operations, .. }, state: State { sends, one_copy, .. } } = channel;
+    let Channel { links: Links { active, operations, .. }, state: State { sends, one_copy, page_locked, .. } } =
+        channel;
     let (Some(transfer), [link]) = (sends.get_mut(id), active.as_mut_slice()) else { return Ok(false) };
     let location = *transfer.buffer.location();
     let able = link.capabilities();
@@ -68,6 +69,7 @@ fn store(
     });
     if learn && !matches!(put, Ok(Transfer::Busy)) {
         one_copy.let_peer_copy(peer_copies(link, &location, handle, len));
+        page_locked.let_peer_fetch(false);
     }
     match put {
         Ok(Transfer::Started | Transfer::Done) => link.carried = true,

@@ -25,8 +25,23 @@ pub(crate) struct Announced {
     pub(crate) packs: bool,
     /// Whether the sender's buffer is on a device.
     pub(crate) on_device: bool,
+    /// Whether the sender's buffer is page-locked, and a device of the sender may store it in device memory.
+    pub(crate) page_locked: bool,
     /// Whether the data follows in fragments, without a request.
     pub(crate) follows: bool,
+}
+
+impl Announced {
+    /// No data, of which nothing is said.
+    pub(crate) const NOTHING: Announced = Announced {
+        len: 0,
+        sender: Id(0),
+        addressable: false,
+        packs: false,
+        on_device: false,
+        page_locked: false,
+        follows: false,
+    };
 }
 
 /// Receiver to sender: the end of the message. `Err`: the receive failed.
@@ -68,6 +83,9 @@ const FLAG_PACKS: u8 = 4;
 pub(crate) const FLAG_ON_DEVICE: u8 = 8;
 /// The data follows without a request. Alone.
 const FLAG_FOLLOWS: u8 = 16;
+/// The sender's buffer is page-locked, and a device of the sender may store it in device memory. Not with
+/// `FLAG_ON_DEVICE`.
+pub(crate) const FLAG_PAGE_LOCKED: u8 = 32;
 
 impl RendezvousLayout {
     /// Encodes an announcement of this kind.
@@ -76,6 +94,7 @@ impl RendezvousLayout {
         let flags = flag(announced.addressable, FLAG_ADDRESSABLE)
             | flag(announced.packs, FLAG_PACKS)
             | flag(announced.on_device, FLAG_ON_DEVICE)
+            | flag(announced.page_locked, FLAG_PAGE_LOCKED)
             | flag(announced.follows, FLAG_FOLLOWS);
         RendezvousLayout {
             matching: MatchLayout::new(kind, flags, envelope),
@@ -85,13 +104,17 @@ impl RendezvousLayout {
     }
 
     pub(crate) fn announced(&self) -> Result<(Envelope, Announced), Malformed> {
-        let flags = self.matching.flags;
+        let (kind, flags) = (self.matching.kind, self.matching.flags);
+        if flags & FLAG_ON_DEVICE != 0 && flags & FLAG_PAGE_LOCKED != 0 {
+            return Err(Malformed::Flags { kind, flags });
+        }
         let announced = Announced {
             len: self.len.get(),
             sender: Id(self.sender.get()),
             addressable: flags & FLAG_ADDRESSABLE != 0,
             packs: flags & FLAG_PACKS != 0,
             on_device: flags & FLAG_ON_DEVICE != 0,
+            page_locked: flags & FLAG_PAGE_LOCKED != 0,
             follows: flags & FLAG_FOLLOWS != 0,
         };
         Ok((self.matching.envelope()?, announced))
@@ -108,7 +131,7 @@ impl Header for Rts {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: RendezvousLayout = reader.read()?;
         let (kind, flags) = (reader.kind, layout.matching.flags);
-        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_ON_DEVICE | FLAG_FOLLOWS)?;
+        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_ON_DEVICE | FLAG_FOLLOWS | FLAG_PAGE_LOCKED)?;
         // A sender that packs can PUT.
         if flags & (FLAG_ADDRESSABLE | FLAG_PACKS) == FLAG_PACKS {
             return Err(Malformed::Flags { kind, flags });

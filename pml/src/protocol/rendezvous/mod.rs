@@ -6,8 +6,8 @@ mod receiver;
 mod sender;
 
 pub(crate) use header::{
-    AbortHeader, Announced, FLAG_ADDRESSABLE, FLAG_ON_DEVICE, Fin, RENDEZVOUS_LEN, RendezvousLayout, Rts,
-    rendezvous_bytes,
+    AbortHeader, Announced, FLAG_ADDRESSABLE, FLAG_ON_DEVICE, FLAG_PAGE_LOCKED, Fin, RENDEZVOUS_LEN, RendezvousLayout,
+    Rts, rendezvous_bytes,
 };
 pub(crate) use receiver::{aborted, begin as begin_receive, ordered};
 pub(crate) use sender::{Attempt, announce, fin, is_ordered, message, probe_send, send_header, storable};

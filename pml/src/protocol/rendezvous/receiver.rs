@@ -16,9 +16,9 @@ use crate::protocol::probe::{Announcement, Costs, Data, Shape};
 use crate::protocol::receive_buffer::ReceiveBuffer;
 use crate::protocol::transfer::{AfterOrder, Channel, Incoming, Protocol, State};
 use crate::protocol::unexpected::Rendezvous;
-use crate::protocol::{choice, eager_fragments, fragments, get, halves, offered, pieces, put, settle};
+use crate::protocol::{choice, eager_fragments, fragments, get, halves, offered, page_locked, pieces, put, settle};
 use crate::status::Status;
-use crate::wire::{Id, Malformed};
+use crate::wire::{Id, MATCH_LEN, Malformed};
 
 /// Requests the data of a message that was matched.
 pub(crate) fn begin(
@@ -48,8 +48,10 @@ pub(crate) fn begin(
     if shape.on_device {
         cx.core.orders.note_message(false);
     }
-    let remote = remote(&channel.links, rendezvous, shape);
-    let incoming = announcement(cx, channel, &transfer, rendezvous, (shape, remote));
+    let page_locked = page_locked(cx, channel, &mut transfer, rendezvous, &shape);
+    let remote = remote(&channel.links, rendezvous, shape, page_locked);
+    let mut incoming = announcement(cx, channel, &transfer, rendezvous, (shape, remote));
+    incoming.page_locked = page_locked;
     let data = choose(cx, channel, &mut transfer, incoming);
     // Neither the NIC nor a kernel waits for a stream.
     let direct = || channel.links.abilities().any.contains(Flags::DEVICE_DIRECT);
@@ -111,9 +113,39 @@ fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut 
     data
 }
 
+/// Returns whether one of the buffers is on a device, the other one is page-locked, and a device of its process copies.
+fn page_locked(
+    cx: &Context<'_>,
+    channel: &mut Channel,
+    transfer: &mut Incoming,
+    Rendezvous { announced, exposed }: &Rendezvous,
+    shape: &Shape,
+) -> bool {
+    let (any, copy_only) = (channel.links.abilities().any, cx.core.copy_only());
+    let state = &mut channel.state.page_locked;
+    match (announced.on_device, shape.on_device) {
+        (true, false) => {
+            transfer.fetches = state.would_fetch(shape, any, copy_only);
+            let in_one_run = exposed.as_ref().is_some_and(|exposed| exposed.blocks.is_none());
+            // The sender announces what it could send eagerly now and then, to learn where the receiver's buffers are.
+            let eager_limit = channel.links.active.first().map_or(0, |main| main.capabilities().eager_limit);
+            let large = transfer.wanted.saturating_add(MATCH_LEN as u64) > eager_limit as u64;
+            in_one_run && large && state.fetch(shape, any, copy_only)
+        }
+        (false, true) => announced.page_locked && shape.one_run && page_locked::able(any, copy_only),
+        _ => false,
+    }
+}
+
 /// Returns the memory that the sender exposed, if this process can fetch from it.
-fn remote(links: &Links, Rendezvous { exposed, .. }: &Rendezvous, shape: Shape) -> Option<Remote> {
-    let mut flag = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
+fn remote(
+    links: &Links,
+    Rendezvous { announced, exposed }: &Rendezvous,
+    shape: Shape,
+    page_locked: bool,
+) -> Option<Remote> {
+    let by_device = shape.on_device || (announced.on_device && page_locked);
+    let mut flag = if by_device { Flags::DEVICE_GET } else { Flags::GET };
     let exposed = exposed.as_ref()?;
     let theirs = exposed.blocks.is_some();
     // The CPU cannot read blocks of device memory.
@@ -126,7 +158,7 @@ fn remote(links: &Links, Rendezvous { exposed, .. }: &Rendezvous, shape: Shape) 
         flag |= Flags::DEVICE_STRIDED;
     }
     let link = links.named(exposed.btl, exposed.ordinal, |link| link.has(flag))?;
-    Some(Remote { link, handle: exposed.handle, blocks: exposed.blocks })
+    Some(Remote { link, handle: exposed.handle, blocks: exposed.blocks, by_device })
 }
 
 /// Describes the announcement to the receiver's probes.
@@ -155,6 +187,7 @@ fn announcement(
         too_large: transfer.wanted > abilities.device_max_rdma_size as u64,
         timed: false,
         mixed: announced.on_device != shape.on_device,
+        page_locked: false,
         costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
     }
 }

@@ -66,6 +66,7 @@ pub(crate) fn announce(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> A
         addressable,
         packs,
         on_device: transfer.buffer.is_on_device(),
+        page_locked: transfer.page_locked && able,
         follows: false,
     };
     let header = rendezvous_bytes(&transfer.envelope, &announced);
@@ -146,7 +147,7 @@ pub(crate) fn fin(
     Fin { sender: id, result }: Fin,
 ) -> Result<(), Malformed> {
     let what = "a FIN";
-    let State { sends, one_copy, .. } = &mut channel.state;
+    let State { sends, one_copy, page_locked, .. } = &mut channel.state;
     let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     if matches!(transfer.stage, Stage::Starting(_) | Stage::Leaving) || transfer.fin_received {
         return Err(Malformed::OutOfTurn { what, id: id.0 });
@@ -154,6 +155,8 @@ pub(crate) fn fin(
     transfer.fin_received = true;
     if let OneCopy::Exposed(_) = std::mem::replace(&mut transfer.one_copy, OneCopy::None)
         && result.is_ok()
+        // Small messages to host memory are better sent eagerly.
+        && !page_locked.peer_fetches()
     {
         one_copy.succeeded();
     }

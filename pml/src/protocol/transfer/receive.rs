@@ -35,6 +35,8 @@ pub(crate) struct Incoming {
     pub(crate) cache_eager: bool,
     /// The next messages of this size that the sender may send without a request.
     pub(crate) unasked: u8,
+    /// Whether a device message is fetched into this page-locked memory, if it is announced with a remote key.
+    pub(crate) fetches: bool,
     /// Whether the message's time is measured.
     pub(crate) timed: bool,
     pub(crate) failure: Option<Box<Error>>,
@@ -86,6 +88,7 @@ impl Incoming {
             stream: true,
             cache_eager: false,
             unasked: 0,
+            fetches: false,
             timed: false,
             failure: None,
             gone: false,

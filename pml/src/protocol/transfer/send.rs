@@ -20,6 +20,8 @@ pub(crate) struct Outgoing {
     pub(crate) synchronous: bool,
     pub(crate) stage: Stage,
     pub(crate) one_copy: OneCopy,
+    /// Whether a device of this process may store the data, which is in page-locked host memory, in device memory.
+    pub(crate) page_locked: bool,
     /// Operations and copies that still read the buffer.
     pub(crate) busy: usize,
     /// Whether the receiver's FIN has come.
@@ -109,6 +111,7 @@ impl Outgoing {
             synchronous,
             stage: Stage::Starting(Start::Announce),
             one_copy: OneCopy::None,
+            page_locked: false,
             busy: 0,
             fin_received: false,
             failure: None,

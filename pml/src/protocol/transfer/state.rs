@@ -13,6 +13,7 @@ use crate::protocol::eager_fragments::{Followers, Permits};
 use crate::protocol::host_costs::HostCosts;
 use crate::protocol::offered::Offers;
 use crate::protocol::one_copy::OneCopyHistory;
+use crate::protocol::page_locked::PageLockedCopies;
 use crate::protocol::put::PutJob;
 use crate::wire::Id;
 
@@ -36,6 +37,8 @@ pub(crate) struct State {
     pub(crate) cache_eager: Option<bool>,
     /// History of the peer's one-copy transfers.
     pub(crate) one_copy: OneCopyHistory,
+    /// History of copies between page-locked and device memory.
+    pub(crate) page_locked: PageLockedCopies,
 }
 
 /// Work that a busy link left over, in the order of the retries.
