@@ -1,4 +1,4 @@
-/* Device memory for point_to_point.c, by the driver alone. Without devices, no_device.h stands in for it. */
+/* Device memory for point_to_point.c, or page-locked memory, by the driver alone. Without devices, no_device.h stands in for it. */
 #include <dlfcn.h>
 
 /* A function of the driver's. */
@@ -31,12 +31,14 @@ static void use_device(int device)
 static char *device_buffer(size_t size)
 {
     unsigned long long address = 0;
-    if (((int (*)(unsigned long long *, size_t))driver("cuMemAlloc_v2"))(&address, size) != 0)
-        give_up("no device memory for a message");
+    const char *call = page_locked ? "cuMemAllocHost_v2" : "cuMemAlloc_v2";
+    if (((int (*)(unsigned long long *, size_t))driver(call))(&address, size) != 0)
+        give_up("no device memory, or page-locked memory, for a message");
     return (char *)address;
 }
 
 static void device_release(char *buffer)
 {
-    ((int (*)(unsigned long long))driver("cuMemFree_v2"))((unsigned long long)buffer);
+    const char *call = page_locked ? "cuMemFreeHost" : "cuMemFree_v2";
+    ((int (*)(unsigned long long))driver(call))((unsigned long long)buffer);
 }

@@ -4,9 +4,10 @@
  *
  * TEST is latency, bandwidth, message-rate, threaded-rate or start; each size runs for about SECONDS. One JSON object a
  * line, in the shape that `cableway pingpong --format json` prints, with LABEL as its "btl". A PLACE is where a rank has
- * its buffers: `host`, a device's number, or as `host+N` the host beside device N, of which a message was sent before.
- * LAYOUT is `vector BLOCK STRIDE` or `indexed BLOCK SEED`, as `cableway pingpong --datatype` has them, a message being one
- * element; sizes count the data without the gaps.
+ * its buffers: `host`, a device's number, or as `host+N` the host beside device N, of which a message was sent before,
+ * or as `pinned+N` page-locked memory of device N's context. LAYOUT is `vector BLOCK STRIDE` or
+ * `indexed BLOCK SEED`, as `cableway pingpong --datatype` has them, a message being one element; sizes count the data
+ * without the gaps.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -17,8 +18,8 @@
 
 enum { TAG = 1, MAX_WINDOW = 1024, THREADS = 16, IN_USE = 1 << 20 };
 
-/* The device of this rank's buffers, -1 for the host. */
-static int device = -1;
+/* The device of this rank's buffers, -1 for the host, and whether they are page-locked memory of its context. */
+static int device = -1, page_locked;
 /* The datatype. A message is one element of it if it has blocks. */
 static MPI_Datatype type = MPI_CHAR;
 static int block;
@@ -241,7 +242,8 @@ int main(int argc, char **argv)
     if (strncmp(place, "host+", 5) == 0) {
         beside = use_beside(rank, atoi(place + 5));
     } else if (strcmp(place, "host") != 0) {
-        device = atoi(place);
+        page_locked = strncmp(place, "pinned+", 7) == 0;
+        device = atoi(page_locked ? place + 7 : place);
         use_device(device);
     }
     block = layout ? atoi(argv[9]) : 0;

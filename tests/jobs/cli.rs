@@ -213,7 +213,9 @@ fn every_route_is_compared() {
         routes.dedup();
         routes
     };
-    for route in ["host-beside-devices", "irregular-64", "irregular-8", "devices", "one-device", "sm"] {
+    for route in
+        ["host-beside-devices", "page-locked-device", "irregular-64", "irregular-8", "devices", "one-device", "sm"]
+    {
         assert!(routes(&finished.stdout).iter().any(|measured| measured == route), "{route}: {finished:?}");
     }
 

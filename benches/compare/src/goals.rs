@@ -102,6 +102,11 @@ pub(crate) const GOALS: &[Goal] = &[
     goal(BOTH, Test::Bandwidth, "devices-tcp", of(1 << 20), Of::Over("tcp"), Bound::AtLeast(0.95)),
     goal(BOTH, Test::Latency, "one-device", WORD, Of::Nothing, Bound::AtMost(10.5)),
     goal(BOTH, Test::Latency, "host-device", WORD, Of::Nothing, Bound::AtMost(5.6)),
+    goal(BOTH, Test::Latency, "host-device", of(64 << 10), Of::Nothing, Bound::AtMost(10.0)),
+    goal(BOTH, Test::Latency, "host-device", of(4 << 20), Of::Nothing, Bound::AtMost(120.0)),
+    goal(BOTH, Test::Latency, "host-device", ANY, Of::BestPeer, Bound::AtMost(1.0)),
+    goal(BOTH, Test::Latency, "page-locked-device", of(4 << 20), Of::Nothing, Bound::AtMost(120.0)),
+    goal(BOTH, Test::Latency, "page-locked-device", ANY, Of::BestPeer, Bound::AtMost(1.0)),
     // No difference beyond the noise of repetitions.
     goal(BOTH, Test::Latency, "host-beside-devices", WORD, Of::Over("sm"), Bound::AtMost(1.05)),
     goal(BOTH, Test::MessageRate, "host-beside-devices", WORD, Of::Over("sm"), Bound::AtLeast(0.95)),

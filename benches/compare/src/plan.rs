@@ -68,7 +68,9 @@ impl Test {
             ("devices", Test::Bandwidth) => vec![64 * KIB, MIB, 4 * MIB, 64 * MIB, 256 * MIB],
             ("devices-staged", Test::Bandwidth) => vec![64 * KIB, MIB, 64 * MIB],
             ("devices-tcp", Test::Bandwidth) => vec![MIB],
-            ("devices-staged" | "one-device" | "host-device" | "host-beside-devices", Test::Latency) => vec![8],
+            ("host-device" | "page-locked-device", Test::Latency) => vec![8, 4 * KIB, 64 * KIB, MIB, 4 * MIB],
+            ("host-device" | "page-locked-device", Test::Bandwidth) => vec![MIB, 16 * MIB],
+            ("devices-staged" | "one-device" | "host-beside-devices", Test::Latency) => vec![8],
             // The extent is four times as long.
             ("strided", Test::Latency) => vec![256 * KIB, 16 * MIB],
             ("irregular-64" | "irregular-8", Test::Latency) => vec![64 * KIB, MIB, 16 * MIB],

@@ -8,6 +8,8 @@ pub(crate) enum Memory {
     Host,
     /// Memory of the device with this number, as `nvidia-smi` counts.
     Device(u32),
+    /// Page-locked host memory of that device's context.
+    PageLocked(u32),
     /// Host memory, in a process that also has memory of that device and has sent from it.
     HostBeside(u32),
 }
@@ -24,6 +26,7 @@ impl fmt::Display for Memory {
         match self {
             Memory::Host => out.write_str("host"),
             Memory::Device(index) => write!(out, "{index}"),
+            Memory::PageLocked(index) => write!(out, "pinned+{index}"),
             Memory::HostBeside(index) => write!(out, "host+{index}"),
         }
     }
@@ -94,6 +97,8 @@ pub(crate) static DEVICES_TCP: Route = Route { name: "devices-tcp", memory: TWO_
 pub(crate) static ONE_DEVICE: Route = Route { name: "one-device", memory: [Memory::Device(0); 2], ..host("sm") };
 pub(crate) static HOST_DEVICE: Route =
     Route { name: "host-device", memory: [Memory::Host, Memory::Device(0)], ..host("sm") };
+pub(crate) static PAGE_LOCKED: Route =
+    Route { name: "page-locked-device", memory: [Memory::PageLocked(1), Memory::Device(0)], ..host("sm") };
 pub(crate) static BESIDE_DEVICES: Route =
     Route { name: "host-beside-devices", memory: [Memory::HostBeside(0), Memory::HostBeside(1)], ..host("sm") };
 pub(crate) static STRIDED: Route = shaped("strided", Shape::Strided { block: 64, stride: 256 });
@@ -101,7 +106,7 @@ pub(crate) static IRREGULAR: Route = shaped("irregular-64", Shape::Irregular { b
 pub(crate) static IRREGULAR_WORDS: Route = shaped("irregular-8", Shape::Irregular { block: 8 });
 
 /// All routes, in the order of the report.
-pub(crate) static ALL: [&Route; 12] = [
+pub(crate) static ALL: [&Route; 13] = [
     &SM,
     &TCP,
     &DEVICES,
@@ -110,6 +115,7 @@ pub(crate) static ALL: [&Route; 12] = [
     &DEVICES_TCP,
     &ONE_DEVICE,
     &HOST_DEVICE,
+    &PAGE_LOCKED,
     &BESIDE_DEVICES,
     &STRIDED,
     &IRREGULAR,
@@ -139,7 +145,7 @@ impl Route {
     pub(crate) fn devices(&self) -> u32 {
         let needed = |memory: Memory| match memory {
             Memory::Host => 0,
-            Memory::Device(index) | Memory::HostBeside(index) => index + 1,
+            Memory::Device(index) | Memory::PageLocked(index) | Memory::HostBeside(index) => index + 1,
         };
         self.memory.map(needed).into_iter().max().unwrap_or(0)
     }
@@ -149,6 +155,7 @@ impl Route {
         let kind = |memory: Memory| match memory {
             Memory::Host => "host".to_owned(),
             Memory::Device(index) => format!("device {index}"),
+            Memory::PageLocked(index) => format!("page-locked memory of device {index}"),
             Memory::HostBeside(index) => format!("host beside device {index}"),
         };
         let [from, to] = self.memory.map(kind);
@@ -176,10 +183,11 @@ mod tests {
 
     #[test]
     fn routes_say_what_they_need() {
-        assert_eq!(ALL.map(Route::devices), [0, 0, 2, 2, 2, 2, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(ALL.map(Route::devices), [0, 0, 2, 2, 2, 2, 1, 1, 2, 2, 2, 2, 2]);
         assert_eq!(SM.words(), "host to host over sm");
         assert_eq!(STRIDED.words(), "device 0 to device 1 over sm, 64 of every 256 B");
         assert_eq!(BESIDE_DEVICES.words(), "host beside device 0 to host beside device 1 over sm");
+        assert_eq!(PAGE_LOCKED.words(), "page-locked memory of device 1 to device 0 over sm");
         assert_eq!(BESIDE_DEVICES.memory[1].to_string(), "host+1");
         assert!(BESIDE_DEVICES.on_device() && BESIDE_DEVICES.beside_devices() && !HOST_DEVICE.beside_devices());
     }

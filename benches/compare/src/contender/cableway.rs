@@ -45,10 +45,12 @@ impl Cableway {
         let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         command.args(["--sizes", &list, "--window", &window.to_string(), "--seconds", &seconds.to_string()]);
         for (side, memory) in ["src", "dst"].into_iter().zip(route.memory) {
-            if memory.on_device() {
-                command.args([&format!("--{side}"), "device"]);
-            }
-            if let Memory::Device(index) | Memory::HostBeside(index) = memory {
+            match memory {
+                Memory::Device(_) => command.args([&format!("--{side}"), "device"]),
+                Memory::PageLocked(_) => command.args([&format!("--{side}"), "pinned"]),
+                Memory::Host | Memory::HostBeside(_) => &mut command,
+            };
+            if let Memory::Device(index) | Memory::PageLocked(index) | Memory::HostBeside(index) = memory {
                 command.args([format!("--{side}-device"), index.to_string()]);
             }
         }

@@ -51,7 +51,9 @@ impl Contender for Copies {
             let mut command = bounded("taskset");
             command.args(["-c", &self.place.cores[0].to_string()]).arg(&self.program);
             command.args([&series.test.to_string(), &list, &seconds.to_string(), &window.to_string()]);
-            command.args(route.memory.map(|memory| memory.to_string()));
+            // The host's side is page-locked in any case.
+            let place = |memory: Memory| if memory.on_device() { memory } else { Memory::Host };
+            command.args(route.memory.map(|memory| place(memory).to_string()));
             command.arg(if route.staged { "staged" } else { "straight" });
             if let Shape::Strided { block, stride } = route.shape {
                 command.args([block.to_string(), stride.to_string()]);

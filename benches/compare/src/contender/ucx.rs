@@ -56,7 +56,7 @@ impl Ucx {
     /// One side of a measurement: its own device is the only one that it sees.
     fn perftest(&self, route: &Route, side: usize) -> Command {
         let mut command = self.command("ucx_perftest", route);
-        if let Memory::Device(index) = route.memory[side] {
+        if let Memory::Device(index) | Memory::PageLocked(index) = route.memory[side] {
             command.env("CUDA_VISIBLE_DEVICES", index.to_string());
         }
         command
