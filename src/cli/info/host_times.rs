@@ -15,6 +15,9 @@ const MEASUREMENTS: [&[&str]; 2] = [
     &["pingpong", "--btl", "sm", "--test", "bandwidth", "--window", "4", "--iterations", "15"],
 ];
 
+/// Rounds of them at most. On a busy machine a window may arrive message by message, and then counts as single messages.
+const ROUNDS: u32 = 8;
+
 /// One size of each kind that has times of its own.
 const SIZES: &str = "24K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,32M";
 
@@ -23,7 +26,13 @@ pub(super) fn section(parameters: &Parameters, options: &ParameterOptions, measu
     let missing =
         || host_times(parameters).is_some_and(|(_, lines)| lines.len() < MEASUREMENTS.len() * SIZES.split(',').count());
     let run = || MEASUREMENTS.iter().try_for_each(|measurement| run(options, measurement));
-    let measured = if measure && missing() { run() } else { Ok(()) };
+    let mut measured = Ok(());
+    for _ in 0..if measure { ROUNDS } else { 0 } {
+        if measured.is_err() || !missing() {
+            break;
+        }
+        measured = run();
+    }
     let Some((path, lines)) = host_times(parameters) else {
         let reason = "not kept: costs=default, or neither costs_folder, XDG_CACHE_HOME nor HOME names a folder";
         return Section::one("Host messages", vec![("reason", reason.into())]);
