@@ -53,7 +53,7 @@ counters! {
     device_copies,
     /// bytes copied between device and host memory
     device_bytes,
-    /// messages between devices, or pieces of them, that this process moved by one direct copy
+    /// messages between devices, or a device and page-locked memory, or their pieces, that this process moved by one copy
     device_direct,
     /// one-sided puts and gets that this process made without the owner of the memory
     one_sided_direct,

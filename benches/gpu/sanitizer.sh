@@ -7,8 +7,9 @@ sanitized() {
     shift 2
     row "${SANITIZER_LIMIT:-100}" "$tool $label" "$@" </dev/null
     log="$results/log/$(tr -c 'A-Za-z0-9\n' _ <<<"$tool $label").txt"
-    # Each rank says at its end what the tool found.
+    # The tool says at the end what it found, once for each process that it was started for.
     grep -ah ' SUMMARY: ' "$log" | sort | uniq -c | sed 's/^/        /'
+    ! grep -aqE ' SUMMARY: [1-9]' "$log" || echo "        the tool found something: FAILED"
     grep -aq ' SUMMARY: ' "$log" || echo "        the tool said nothing: FAILED"
 }
 
@@ -63,5 +64,5 @@ sanitizer() {
     wait "${lanes[@]}"
     cat "$results"/log/sanitizer_{library,mpi}-*.txt >"$results/sanitizer.txt"
     tally "$results/sanitizer.txt"
-    failed=$((failed + $(grep -c 'said nothing: FAILED' "$results/sanitizer.txt")))
+    failed=$((failed + $(grep -cE 'the tool (said nothing|found something): FAILED' "$results/sanitizer.txt")))
 }

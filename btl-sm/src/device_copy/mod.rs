@@ -219,7 +219,7 @@ impl DeviceCopies {
             return Ok((local.location, Direction::DeviceToDevice));
         }
         let page_locked = local.location.class == MemoryClass::Pinned && matches!(what, CopyRanges::Run(_));
-        let at = if page_locked { self.devices.page_locked_in(local.address) } else { None };
+        let at = if page_locked { self.devices.page_locked_in(local.address, local.len) } else { None };
         let at = at.ok_or("only one of the two buffers is on a device")?;
         if self.on_one_device(&at, handle) {
             return Err("contexts take turns on one device".into());

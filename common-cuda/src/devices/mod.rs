@@ -183,10 +183,11 @@ impl Devices {
     }
 
     /// Returns the device and context that page-locked host memory belongs to, as the location of memory there: a
-    /// [`batch`](Self::batch) at it copies from and to the memory without the CPU. Returns `None` for other memory.
-    pub fn page_locked_in(&self, address: *const u8) -> Option<Location> {
+    /// [`batch`](Self::batch) at it copies from and to the memory without the CPU. Returns `None` for other memory, and if
+    /// the first and the last byte were page-locked apart.
+    pub fn page_locked_in(&self, address: *const u8, len: usize) -> Option<Location> {
         let mut asked = self.platforms().filter(|platform| platform.may_be_there());
-        asked.find_map(|platform| platform.page_locked_in(address))
+        asked.find_map(|platform| platform.page_locked_in(address, len))
     }
 
     /// Checks whether all of `len` bytes at `address`, classified as `at`, lie in one allocation. A datatype's true

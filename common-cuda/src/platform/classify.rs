@@ -46,11 +46,18 @@ fn ask(contexts: &Contexts, address: *const u8) -> Location {
     location
 }
 
-/// Returns the context that page-locked memory belongs to, as the location of its device's memory there.
-pub(super) fn page_locked_in(contexts: &Contexts, address: *const u8) -> Option<Location> {
+/// Returns the context that page-locked memory belongs to, as the location of its device's memory there. Returns `None`
+/// unless one registration, or one allocation, has the first and the last byte: the driver refuses copies across borders.
+pub(super) fn page_locked_in(contexts: &Contexts, address: *const u8, len: usize) -> Option<Location> {
     let found = contexts.driver.attributes(address as u64).ok()?;
     let (device, handle) = (found.device?, found.context?);
-    if found.class != MemoryClass::Pinned {
+    let last = (address as u64).checked_add(len.checked_sub(1)? as u64)?;
+    let whole = match found.buffer_id {
+        // AMD's driver numbers device memory only.
+        0 => contexts.driver.attributes(last).is_ok_and(|last| last.class == found.class),
+        id => contexts.driver.buffer_id(last) == Some(id),
+    };
+    if found.class != MemoryClass::Pinned || !whole {
         return None;
     }
     let context = contexts.see_allocation(handle, found.buffer_id).ok()?;

@@ -153,8 +153,8 @@ impl Platform {
     }
 
     /// Returns where a device copies from and to page-locked memory, or `None` if the driver names no context of it.
-    pub(crate) fn page_locked_in(&self, address: *const u8) -> Option<Location> {
-        classify::page_locked_in(self.contexts()?, address)
+    pub(crate) fn page_locked_in(&self, address: *const u8, len: usize) -> Option<Location> {
+        classify::page_locked_in(self.contexts()?, address, len)
     }
 
     /// Returns the allocation (first byte and length) around an address of device memory, or `None` if the driver does

@@ -8,6 +8,7 @@
 //! | fits the inline limit, host, one run | inline: header and data in one store |
 //! | from a device, up to `device_push_limit`, the link reaches device memory | announced; the receiver exposes its buffer, the sender stores |
 //! | the same, larger | announced with a remote key; the receiver fetches |
+//! | larger, between page-locked memory and a device, the link can do that | announced; the process with the host memory stores or fetches |
 //! | fits the eager limit | eager: data comes along; a device's is copied into a fragment first |
 //! | the same, synchronous, host | announced with its data; the receiver confirms |
 //! | larger, one run, the link can GET | announced with a remote key; the receiver fetches |

@@ -99,7 +99,7 @@ impl Protocols {
                 get::advance(cx, channel);
                 Ok(())
             }
-            kind::FIN => rendezvous::fin(cx, channel, Fin::parse(reader)?),
+            kind::FIN => rendezvous::fin(cx, channel, Fin::parse(reader)?, false),
             kind::PUT_FIN => {
                 let fin = PutFin::parse(reader)?;
                 match halves::are_stored(channel, fin.receiver) {
@@ -128,7 +128,7 @@ impl Protocols {
                 put::fin(cx, channel, PutFin { receiver, offset: 0, len, result: Ok(()) })
             }),
             Several::Fins(fins) => {
-                fins.iter().try_for_each(|sender| rendezvous::fin(cx, channel, Fin { sender, result: Ok(()) }))
+                fins.iter().try_for_each(|sender| rendezvous::fin(cx, channel, Fin { sender, result: Ok(()) }, true))
             }
         })
     }

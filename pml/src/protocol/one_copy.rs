@@ -35,11 +35,6 @@ impl OneCopyHistory {
         false
     }
 
-    /// Returns whether one copy moved one of the last announced messages, or there were few.
-    pub(crate) fn is_promising(&self) -> bool {
-        self.missed < PATIENCE
-    }
-
     /// Notes that an announced message moved by one copy.
     pub(crate) fn succeeded(&mut self) {
         *self = OneCopyHistory { peer_copies: self.peer_copies, ..OneCopyHistory::default() };
@@ -53,14 +48,6 @@ impl OneCopyHistory {
     /// Notes whether the peer should copy.
     pub(crate) fn let_peer_copy(&mut self, peer_copies: bool) {
         self.peer_copies = peer_copies;
-    }
-
-    /// Notes that the peer's buffer is in host memory, so that small messages are better sent eagerly for a while.
-    pub(crate) fn met_host(&mut self) {
-        if self.missed < PATIENCE {
-            self.missed = PATIENCE;
-            self.pause = PAUSE;
-        }
     }
 
     /// Notes that the peer requested fragments of an announced message.

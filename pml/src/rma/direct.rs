@@ -160,13 +160,14 @@ impl Operation {
                 return false;
             }
             let mut order = Order::None;
-            if access.local_on_device || access.remote_on_device {
+            let page_locked = access.remote_on_device && access.local_page_locked;
+            // The owner cannot reach page-locked memory, so that its costs say nothing.
+            if (access.local_on_device || access.remote_on_device) && !page_locked {
                 access.costs = direct::costs(link, access.store, &location, &way.handle);
                 if direct::choose(&access) == Way::Owner {
                     return false;
                 }
             }
-            let page_locked = access.remote_on_device && access.local_page_locked;
             if page_locked && !channel.state.page_locked.next(access.store) {
                 return false;
             }

@@ -16,7 +16,7 @@ const MEASUREMENTS: [&[&str]; 2] = [
 ];
 
 /// Rounds of them at most. On a busy machine a window may arrive message by message, and then counts as single messages.
-const ROUNDS: u32 = 8;
+const ROUNDS: u32 = 4;
 
 /// One size of each kind that has times of its own.
 const SIZES: &str = "24K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,32M";

@@ -3,7 +3,7 @@
 mod programs;
 
 use crate::support::{Driver, Finished, Role, Test, cableway, finish, role_job, skip};
-use programs::{ONE_WAY, ROUNDS, SIZES};
+use programs::{ONE_WAY, ROUNDS, SIZES, TURNS};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_copy::copies_are_direct_between_two_devices_and_on_one", between_two_devices_and_on_one),
@@ -12,6 +12,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("device_copy::copy_protocols_map_nothing", copy_protocols_map_nothing),
     ("device_copy::memory_without_a_handle_goes_through_the_host", memory_without_a_handle),
     ("device_copy::page_locked_memory_is_one_copy_from_device_memory", page_locked_memory),
+    ("device_copy::messages_to_page_locked_memory_do_not_change_others", page_locked_and_device_memory),
     ("device_copy::new_allocations_are_never_confused_with_old_ones", fresh_allocations),
     ("device_copy::a_small_mapping_cache_suffices", few_mappings_are_enough),
     ("device_copy::refused_mappings_go_through_the_host", refusals),
@@ -126,6 +127,17 @@ fn page_locked_memory() {
         let one = run(2, &[], &[kinds[0], kinds[1], ONE_DEVICE], "device_exchange").assert_success();
         assert_eq!((direct(&one), one.stderr.as_str()), (0, ""), "{one:#?}");
     }
+}
+
+/// A sender does not know where the receiver's buffer is. What it learns of one kind must not slow down the other kind.
+fn page_locked_and_device_memory() {
+    if Driver::find().devices < 2 {
+        return skip("this machine has one device, on which contexts take turns");
+    }
+    let finished = run(2, &[], &[], "device_both").assert_success();
+    // Until the memory is mapped and the sender has learned, messages are staged.
+    let (least, found) = (3 * TURNS as u64 - 12, direct(&finished));
+    assert!(found >= least, "{found} of {least}: {finished:#?}");
 }
 
 fn fresh_allocations() {

@@ -9,6 +9,7 @@ use crate::support::{Role, SOON};
 
 pub(super) const ROLES: &[Role] = &[
     ("device_exchange", exchange),
+    ("device_both", both),
     ("device_fresh", fresh),
     ("device_settled", settled),
     ("device_many", many),
@@ -94,6 +95,32 @@ fn exchange() -> Outcome {
             }
         }
         on.barrier()?;
+    }
+    tell(&world);
+    Ok(on.barrier()?)
+}
+
+pub(super) const TURNS: usize = 40;
+
+/// Rank 0 sends device memory into page-locked and device memory of rank 1 in turn, and then small messages into device
+/// memory alone.
+fn both() -> Outcome {
+    let world = World::init()?;
+    let (on, device) = (world.communicator(), device(&world)?);
+    let len = 100_001;
+    let mut own = DeviceBuffer::new(world.devices(), device, BufferKind::Device, len)?;
+    let mut page_locked = DeviceBuffer::new(world.devices(), device, BufferKind::Pinned, len)?;
+    for turn in 0..3 * TURNS {
+        let small = turn >= 2 * TURNS;
+        let len = if small { 8 } else { len };
+        if world.rank() == 0 {
+            own.copy_from_host(0, &bytes(turn, len))?;
+            on.send(&DeviceSlice::new(&own, 0..len)?, 1, 0)?;
+        } else {
+            let buffer = if turn % 2 == 0 && !small { &mut page_locked } else { &mut own };
+            on.recv(&mut DeviceSliceMut::new(buffer, 0..len)?, 0, 0)?;
+            expect(buffer, 0, &bytes(turn, len))?;
+        }
     }
     tell(&world);
     Ok(on.barrier()?)

@@ -274,12 +274,8 @@ pub(crate) fn asked(
     if offer.is_none() && matches!(transfer.one_copy, OneCopy::Exposed(_) | OneCopy::Stores) {
         transfer.one_copy = OneCopy::None;
         if transfer.buffer.is_on_device() {
-            if *fetches {
-                channel.state.one_copy.met_host()
-            } else {
-                channel.state.one_copy.missed()
-            }
-            channel.state.page_locked.let_peer_fetch(*fetches);
+            channel.state.one_copy.missed();
+            channel.state.page_locked.note_peer_fetches(*fetches);
         }
     }
     resume(cx, channel, *id);

@@ -1,6 +1,6 @@
 //! The sender: stores the requested ranges as jobs of several pieces.
 
-use cableway_btl::{Error, Flags, Mover, Remote, RemoteHandle, Transfer};
+use cableway_btl::{Access, Error, Flags, Mover, Remote, RemoteHandle, Transfer};
 use cableway_common_cuda::{Devices, Location, Order};
 
 use super::header::{Put, PutFin};
@@ -23,15 +23,21 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
     if transfer.failure.is_none() {
         let location = *transfer.buffer.location();
         let (flag, packed) = needed(transfer, put)?;
-        // Halves of host messages come with an offer.
-        let by_device = transfer.page_locked && put.offer.is_none();
-        let able = |link: &Link| link.has(flag) || (by_device && link.has(Flags::DEVICE_PAGE_LOCKED));
+        // The receiver may also ask to store in host memory: halves, with an offer, or after a failover.
+        let page_locked_put = transfer.page_locked && put.offer.is_none();
+        let able = |link: &Link| link.has(flag) || (page_locked_put && link.has(Flags::DEVICE_PAGE_LOCKED));
         let link = links.named(to.btl, to.ordinal, able);
+        let to_device = |link: &mut Link| {
+            let reach = link.endpoint.exported(&to.handle, Access::RemoteWrite, len as usize);
+            link.has(Flags::DEVICE_PAGE_LOCKED) && reach.is_some()
+        };
+        let found = link.filter(|_| page_locked_put).and_then(|serial| links.by_serial(serial));
+        let by_device = location.on_device() || found.is_some_and(to_device);
         if location.on_device()
             && let Some(link) = link.and_then(|serial| links.by_serial(serial))
         {
             one_copy.let_peer_copy(peer_copies(link, &location, &to.handle, len));
-            page_locked.let_peer_fetch(false);
+            page_locked.note_peer_fetches(false);
         }
         // Without the link the job fails at once, and the receiver requests fragments instead.
         let job = PutJob {
@@ -44,7 +50,7 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
             handle: to.handle,
             blocks: to.blocks,
             packed,
-            by_device: by_device || location.on_device(),
+            by_device,
             outstanding: 0,
             failed: link.is_none(),
         };

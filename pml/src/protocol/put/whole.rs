@@ -69,7 +69,7 @@ fn store(
     });
     if learn && !matches!(put, Ok(Transfer::Busy)) {
         one_copy.let_peer_copy(peer_copies(link, &location, handle, len));
-        page_locked.let_peer_fetch(false);
+        page_locked.note_peer_fetches(false);
     }
     match put {
         Ok(Transfer::Started | Transfer::Done) => link.carried = true,

@@ -125,12 +125,13 @@ fn page_locked(
     let state = &mut channel.state.page_locked;
     match (announced.on_device, shape.on_device) {
         (true, false) => {
-            transfer.fetches = state.would_fetch(shape, any, copy_only);
             let in_one_run = exposed.as_ref().is_some_and(|exposed| exposed.blocks.is_none());
             // The sender announces what it could send eagerly now and then, to learn where the receiver's buffers are.
             let eager_limit = channel.links.active.first().map_or(0, |main| main.capabilities().eager_limit);
             let large = transfer.wanted.saturating_add(MATCH_LEN as u64) > eager_limit as u64;
-            in_one_run && large && state.fetch(shape, any, copy_only)
+            let fetched = in_one_run && large && state.fetch(shape, any, copy_only);
+            transfer.fetches = fetched || state.would_fetch(shape, any, copy_only);
+            fetched
         }
         (false, true) => announced.page_locked && shape.one_run && page_locked::able(any, copy_only),
         _ => false,

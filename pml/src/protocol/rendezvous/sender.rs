@@ -140,11 +140,13 @@ pub(crate) fn is_ordered(cx: &mut Context<'_>, transfer: &mut Outgoing, id: Id) 
     true
 }
 
-/// Handles the receiver's FIN: it has everything that it wants, or gave up.
+/// Handles the receiver's FIN: it has everything that it wants, or gave up. Receivers in device memory send theirs in
+/// batches (`batched`).
 pub(crate) fn fin(
     cx: &mut Context<'_>,
     channel: &mut Channel,
     Fin { sender: id, result }: Fin,
+    batched: bool,
 ) -> Result<(), Malformed> {
     let what = "a FIN";
     let State { sends, one_copy, page_locked, .. } = &mut channel.state;
@@ -155,10 +157,11 @@ pub(crate) fn fin(
     transfer.fin_received = true;
     if let OneCopy::Exposed(_) = std::mem::replace(&mut transfer.one_copy, OneCopy::None)
         && result.is_ok()
-        // Small messages to host memory are better sent eagerly.
-        && !page_locked.peer_fetches()
+        && transfer.buffer.is_on_device()
     {
-        one_copy.succeeded();
+        page_locked.note_peer_fetches(!batched);
+        // Small messages to host memory are better sent eagerly.
+        if batched { one_copy.succeeded() } else { one_copy.missed() }
     }
     if let Err(reason) = result {
         transfer.fail(Error::PeerAborted { peer: cx.peer.rank, len: transfer.len, reason });
