@@ -1,6 +1,9 @@
 /* Device memory for point_to_point.c, or page-locked memory, by the driver alone. Without devices, no_device.h stands in for it. */
 #include <dlfcn.h>
 
+/* Whether buffers are page-locked memory of the device's context. */
+static int page_locked;
+
 /* A function of the driver's. */
 static void *driver(const char *name)
 {

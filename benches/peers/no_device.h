@@ -1,4 +1,6 @@
 /* In place of device.h where the command was built without devices. */
+static int page_locked;
+
 static void use_device(int device)
 {
     (void)device;

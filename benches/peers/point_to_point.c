@@ -18,8 +18,8 @@
 
 enum { TAG = 1, MAX_WINDOW = 1024, THREADS = 16, IN_USE = 1 << 20 };
 
-/* The device of this rank's buffers, -1 for the host, and whether they are page-locked memory of its context. */
-static int device = -1, page_locked;
+/* The device of this rank's buffers, -1 for the host. */
+static int device = -1;
 /* The datatype. A message is one element of it if it has blocks. */
 static MPI_Datatype type = MPI_CHAR;
 static int block;
