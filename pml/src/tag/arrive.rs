@@ -2,7 +2,7 @@
 
 use cableway_btl::SharedBytes;
 
-use super::communicator::{Communicator, Matching};
+use super::communicator::{Communicator, Matching, Refused};
 use super::deliver::{self, Arrived};
 use super::engine::Engine;
 use super::matching::{Arrival, Released};
@@ -222,19 +222,12 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
         }
     }
     let refused = communicator.matching.lock().take_refused();
-    if let Some((messages, reason)) = refused {
-        refuse_all(engine, &communicator, messages, reason, done);
-    }
+    refuse_all(engine, &communicator, refused, done);
 }
 
-/// Refuses messages that have waited in a communicator.
-pub(super) fn refuse_all(
-    engine: &Engine,
-    on: &Communicator,
-    messages: Vec<(u32, UnexpectedMessage)>,
-    reason: Abort,
-    done: &mut Done,
-) {
+/// Refuses messages that have waited in a communicator, if there are any.
+pub(super) fn refuse_all(engine: &Engine, on: &Communicator, refused: Option<Refused>, done: &mut Done) {
+    let Some((messages, reason)) = refused else { return };
     for (source, kept) in messages {
         if let Some(slot) = engine.known(on.group()[source as usize]) {
             note_taken(slot, &kept);

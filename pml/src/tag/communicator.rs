@@ -83,6 +83,9 @@ pub(crate) struct Matching {
     pub(crate) removed: bool,
 }
 
+/// Messages that are refused, with their sources, and the reason.
+pub(super) type Refused = (Vec<(u32, UnexpectedMessage)>, Abort);
+
 impl Matching {
     /// Notes that a rank's process is gone. `died` says whether receives from any source may have waited for it.
     pub(crate) fn note_gone(&mut self, (rank, process): (u32, Rank), died: bool) {
@@ -128,7 +131,7 @@ impl Matching {
     }
 
     /// Takes the unexpected messages that are refused. Returns them and their sources, and the reason.
-    pub(crate) fn take_refused(&mut self) -> Option<(Vec<(u32, UnexpectedMessage)>, Abort)> {
+    pub(crate) fn take_refused(&mut self) -> Option<Refused> {
         let (failed, tags) = self.first_failed.zip(self.joint_tags.as_ref())?;
         let refused = self.matcher.take_if(|tag, message| tags.contains(&tag) && message.content.is_announced());
         Some((refused, Abort::MemberFailed(failed)))

@@ -76,7 +76,7 @@ impl Engine {
         for receive in receives {
             receive.fail(Error::CommunicatorRemoved { context: communicator.context() }, &mut done);
         }
-        refuse_all(self, communicator, messages, Abort::CommunicatorRemoved, &mut done);
+        refuse_all(self, communicator, Some((messages, Abort::CommunicatorRemoved)), &mut done);
         done.run();
     }
 
@@ -100,10 +100,8 @@ impl Engine {
             change(&mut matching);
             matching.take_refused()
         };
-        if let Some((messages, reason)) = refused {
-            let mut done = Done::default();
-            refuse_all(self, of, messages, reason, &mut done);
-            done.run();
-        }
+        let mut done = Done::default();
+        refuse_all(self, of, refused, &mut done);
+        done.run();
     }
 }

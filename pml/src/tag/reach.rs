@@ -122,9 +122,7 @@ pub(super) fn end_receives(engine: &Engine, slot: &Slot, done: &mut Done) {
             matching.note_gone((rank, slot.peer.rank), died);
             (matching.matcher.abandon(rank, died), matching.take_refused())
         };
-        if let Some((messages, reason)) = refused {
-            refuse_all(engine, &communicator, messages, reason, done);
-        }
+        refuse_all(engine, &communicator, refused, done);
         for receive in receives {
             receive.complete(Status { source: rank as i32, ..Status::EMPTY }, slot.peer.check().err(), done);
         }
