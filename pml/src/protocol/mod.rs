@@ -18,6 +18,7 @@
 //! [`transfer`] has the envelope of a transfer, which holds the state of the protocol that moves it. [`host_costs`] has
 //! the measured times by which the receiver chooses for host data.
 
+mod attempts;
 mod choice;
 mod context;
 pub(crate) mod direct;

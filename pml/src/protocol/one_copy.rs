@@ -1,8 +1,8 @@
 //! History of one-copy transfers with a peer: predicts whether it fetches small announced device messages or requests
 //! fragments.
 
-/// Announced messages in a row without one copy, after which messages are sent eagerly.
-const PATIENCE: u32 = 8;
+use super::attempts::Attempts;
+
 /// Messages sent eagerly before one is announced again.
 const PAUSE: u32 = 256;
 
@@ -10,10 +10,8 @@ const PAUSE: u32 = 256;
 /// where its buffer is.
 #[derive(Debug, Default)]
 pub(crate) struct OneCopyHistory {
-    /// Announced messages in a row without one copy.
-    missed: u32,
-    /// Messages yet to be sent eagerly.
-    pause: u32,
+    /// Announced messages. After several in a row without one copy, messages are sent eagerly.
+    announced: Attempts<PAUSE>,
     /// Whether it costs less if the peer copies: a GET takes it less time, or both use one device and its rank is
     /// lower.
     peer_copies: bool,
@@ -22,22 +20,12 @@ pub(crate) struct OneCopyHistory {
 impl OneCopyHistory {
     /// Returns whether the next small message should be announced rather than sent eagerly.
     pub(crate) fn next_is_one_copy(&mut self) -> bool {
-        if self.missed < PATIENCE {
-            return true;
-        }
-        match self.pause.checked_sub(1) {
-            Some(left) => self.pause = left,
-            None => {
-                self.pause = PAUSE;
-                return true;
-            }
-        }
-        false
+        self.announced.next()
     }
 
     /// Notes that an announced message moved by one copy.
     pub(crate) fn succeeded(&mut self) {
-        *self = OneCopyHistory { peer_copies: self.peer_copies, ..OneCopyHistory::default() };
+        self.announced.note(true);
     }
 
     /// Returns whether the peer should copy the next message.
@@ -52,16 +40,14 @@ impl OneCopyHistory {
 
     /// Notes that the peer requested fragments of an announced message.
     pub(crate) fn missed(&mut self) {
-        if self.missed < PATIENCE {
-            self.missed += 1;
-            self.pause = PAUSE;
-        }
+        self.announced.note(false);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::attempts::PATIENCE;
 
     #[test]
     fn a_peer_that_never_fetches_is_asked_now_and_then() {

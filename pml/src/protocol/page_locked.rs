@@ -3,10 +3,9 @@
 
 use cableway_btl::Flags;
 
+use super::attempts::Attempts;
 use super::probe::Shape;
 
-/// Refusals in a row after which there is a pause.
-const PATIENCE: u32 = 8;
 /// Messages of a pause. It is short: the first copies with each allocation are refused, because its memory is not mapped
 /// yet.
 const PAUSE: u32 = 32;
@@ -17,8 +16,8 @@ const HOLD: u32 = 16;
 /// between two contexts of one device, and those with memory that is not mapped yet.
 #[derive(Debug, Default)]
 pub(crate) struct PageLockedCopies {
-    stores: Attempts,
-    fetches: Attempts,
+    stores: Attempts<PAUSE>,
+    fetches: Attempts<PAUSE>,
     /// Device messages for which the peer is still expected to fetch into page-locked memory. A program may send to both
     /// kinds of memory in turn.
     peer_fetches: u32,
@@ -60,7 +59,7 @@ impl PageLockedCopies {
         self.peer_fetches > 0
     }
 
-    fn attempts(&mut self, store: bool) -> &mut Attempts {
+    fn attempts(&mut self, store: bool) -> &mut Attempts<PAUSE> {
         if store { &mut self.stores } else { &mut self.fetches }
     }
 }
@@ -70,45 +69,10 @@ pub(crate) fn able(any: Flags, copy_only: bool) -> bool {
     any.contains(Flags::DEVICE_PAGE_LOCKED) && !copy_only
 }
 
-/// The history of copies in one direction.
-#[derive(Debug, Default)]
-struct Attempts {
-    /// Refusals in a row.
-    refused: u32,
-    /// Messages that are left of a pause.
-    pause: u32,
-}
-
-impl Attempts {
-    /// Returns whether to try the next copy, and counts it.
-    fn next(&mut self) -> bool {
-        if self.refused < PATIENCE {
-            return true;
-        }
-        let again = self.pause == 0;
-        self.pause = if again { PAUSE } else { self.pause - 1 };
-        again
-    }
-
-    /// Counts a message that cannot be tried. Returns whether the next one will be.
-    fn pass(&mut self) -> bool {
-        self.pause = self.pause.saturating_sub(1);
-        self.refused < PATIENCE || self.pause == 0
-    }
-
-    fn note(&mut self, possible: bool) {
-        if possible {
-            *self = Attempts::default();
-        } else if self.refused < PATIENCE {
-            self.refused += 1;
-            self.pause = PAUSE;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::attempts::PATIENCE;
 
     const SHAPE: Shape = Shape { on_device: false, contiguous: true, one_run: true, packed: false, page_locked: true };
     const ANY: Flags = Flags::DEVICE_PAGE_LOCKED;

@@ -268,6 +268,11 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
+    /// Returns whether both buffers are in host memory.
+    pub(crate) fn is_between_hosts(&self) -> bool {
+        !self.to.on_device && !self.mixed
+    }
+
     /// Returns whether one operation may connect the two buffers.
     pub(crate) fn reaches(&self) -> Result<(), &'static str> {
         // The links' limits do not include what the user rules out.

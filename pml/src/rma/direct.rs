@@ -160,15 +160,15 @@ impl Operation {
                 return false;
             }
             let mut order = Order::None;
-            let page_locked = access.remote_on_device && access.local_page_locked;
+            let own_device = access.is_by_own_device();
             // The owner cannot reach page-locked memory, so that its costs say nothing.
-            if (access.local_on_device || access.remote_on_device) && !page_locked {
+            if (access.local_on_device || access.remote_on_device) && !own_device {
                 access.costs = direct::costs(link, access.store, &location, &way.handle);
                 if direct::choose(&access) == Way::Owner {
                     return false;
                 }
             }
-            if page_locked && !channel.state.page_locked.next(access.store) {
+            if own_device && !channel.state.page_locked.next(access.store) {
                 return false;
             }
             if access.local_on_device && !settled {

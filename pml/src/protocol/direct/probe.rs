@@ -39,6 +39,13 @@ pub(crate) struct Access {
     pub(crate) costs: WayCosts,
 }
 
+impl Access {
+    /// Returns whether a device of this process copies between its page-locked memory and the peer's device memory.
+    pub(crate) fn is_by_own_device(&self) -> bool {
+        self.local_page_locked && self.remote_on_device && self.links.any.contains(Flags::DEVICE_PAGE_LOCKED)
+    }
+}
+
 /// The costs of the links' operations for both ways.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WayCosts {
@@ -88,16 +95,14 @@ pub(crate) fn probe_direct(access: &Access) -> Probe<Way> {
     }
     let (host, device) = if store { (Flags::PUT, Flags::DEVICE_PUT) } else { (Flags::GET, Flags::DEVICE_GET) };
     let flag = |on_device| if on_device { device } else { host };
-    // A device of this process copies from and to page-locked memory.
-    let flags = if access.local_page_locked && remote_on_device { device } else { flag(local_on_device) };
-    if !links.any.contains(flags | flag(remote_on_device)) {
+    let own_device = access.is_by_own_device();
+    if !links.any.contains(flag(local_on_device || own_device) | flag(remote_on_device)) {
         return Err("no link supports this");
     }
     if in_blocks && !(local_on_device && remote_on_device && links.any.contains(Flags::DEVICE_STRIDED)) {
         return Err("no link moves blocks between these memories");
     }
-    let page_locked = access.local_page_locked && remote_on_device && links.any.contains(Flags::DEVICE_PAGE_LOCKED);
-    if local_on_device != remote_on_device && links.any.contains(Flags::DEVICE_TO_DEVICE) && !page_locked {
+    if local_on_device != remote_on_device && links.any.contains(Flags::DEVICE_TO_DEVICE) && !own_device {
         return Err("only one of the two buffers is on a device, and this process's is not page-locked");
     }
     let least = if on_device { links.device_min_rdma_size } else { links.min_rdma_size };

@@ -260,9 +260,8 @@ pub(crate) fn completed(
     let State { receives, queues, page_locked, .. } = &mut channel.state;
     let Some(transfer) = receives.get_mut(id) else { return };
     transfer.busy -= 1;
-    let on_device = transfer.buffer.is_on_device();
     let by_device = transfer.fetch().is_some_and(|fetch| fetch.from.by_device);
-    if by_device && !on_device {
+    if by_device && !transfer.buffer.is_on_device() {
         page_locked.moved(false, result.is_ok());
     }
     match (result, transfer.fetch()) {
@@ -271,7 +270,7 @@ pub(crate) fn completed(
                 fetch.fetched += len;
             }
             transfer.arrived += len;
-            if by_device || on_device {
+            if by_device {
                 cx.core.counters.device_direct.increment();
             }
         }

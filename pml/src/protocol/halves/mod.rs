@@ -38,7 +38,7 @@ const PAGE: u64 = 4096;
 
 /// Offers to fetch the front while the sender stores the back.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
-    if incoming.to.on_device || incoming.mixed {
+    if !incoming.is_between_hosts() {
         return Err("only copies of host memory can be shared by two processes");
     }
     if !incoming.any.contains(HALVES) || !incoming.addressable {

@@ -23,7 +23,7 @@ pub(crate) use state::{Offers, OpenOffer};
 
 /// Offers to let the sender copy the ranges that it claims, and to fetch the rest. Only where a GET is possible.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
-    if incoming.to.on_device || incoming.mixed {
+    if !incoming.is_between_hosts() {
         return Err("only copies of host memory can be shared by two processes");
     }
     if !incoming.any.contains(Flags::OFFER) {

@@ -48,10 +48,9 @@ pub(crate) fn begin(
     if shape.on_device {
         cx.core.orders.note_message(false);
     }
-    let page_locked = page_locked(cx, channel, &mut transfer, rendezvous, &shape);
+    let page_locked = moves_page_locked(cx, channel, &mut transfer, rendezvous, &shape);
     let remote = remote(&channel.links, rendezvous, shape, page_locked);
-    let mut incoming = announcement(cx, channel, &transfer, rendezvous, (shape, remote));
-    incoming.page_locked = page_locked;
+    let incoming = announcement(cx, channel, &transfer, rendezvous, (shape, remote, page_locked));
     let data = choose(cx, channel, &mut transfer, incoming);
     // Neither the NIC nor a kernel waits for a stream.
     let direct = || channel.links.abilities().any.contains(Flags::DEVICE_DIRECT);
@@ -84,8 +83,11 @@ fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut 
     let Channel { links, state: State { host_costs, .. } } = channel;
     transfer.cache_eager = host_costs.as_ref().is_some_and(|costs| costs.caches());
     let trials = cx.core.parameters.pml_host_trials as u32;
-    let on_host = !incoming.to.on_device && !incoming.mixed;
-    if trials == 0 || !on_host || !incoming.to.one_run || !links.abilities().any.contains(Flags::OFFER) {
+    if trials == 0
+        || !incoming.is_between_hosts()
+        || !incoming.to.one_run
+        || !links.abilities().any.contains(Flags::OFFER)
+    {
         return choice::data(&incoming);
     }
     let kept = &cx.shared.kept;
@@ -114,7 +116,7 @@ fn choose(cx: &Context<'_>, channel: &mut Channel, transfer: &mut Incoming, mut 
 }
 
 /// Returns whether one of the buffers is on a device, the other one is page-locked, and a device of its process copies.
-fn page_locked(
+fn moves_page_locked(
     cx: &Context<'_>,
     channel: &mut Channel,
     transfer: &mut Incoming,
@@ -168,7 +170,7 @@ fn announcement(
     channel: &Channel,
     transfer: &Incoming,
     Rendezvous { announced, exposed }: &Rendezvous,
-    (shape, remote): (Shape, Option<Remote>),
+    (shape, remote, page_locked): (Shape, Option<Remote>, bool),
 ) -> Announcement {
     let Channel { links, state } = channel;
     let abilities = links.abilities();
@@ -188,7 +190,7 @@ fn announcement(
         too_large: transfer.wanted > abilities.device_max_rdma_size as u64,
         timed: false,
         mixed: announced.on_device != shape.on_device,
-        page_locked: false,
+        page_locked,
         costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
     }
 }
