@@ -13,9 +13,9 @@ sanitized() {
     grep -aq ' SUMMARY: ' "$log" || echo "        the tool said nothing: FAILED"
 }
 
-# The library's messages, puts and collectives. Argument: tool.
+# The library's messages, puts and collectives. Argument: tool, which the caller starts by `own`.
 sanitizer_library() {
-    local tool=$1 layout test mode own=(compute-sanitizer --tool "$1" --target-processes all --report-api-errors no --error-exitcode 7)
+    local tool=$1 layout test mode
     for layout in "" "--datatype vector:64:256:16"; do
         sanitized "$tool" "messages ${layout#*:}" "${own[@]}" "$CABLEWAY" pingpong --btl sm --src device --dst device $(rma_place) $layout \
             --sizes 256,4K,300K --iterations 4 --check
@@ -32,9 +32,9 @@ sanitizer_library() {
         8,65536,1048576
 }
 
-# Open MPI's programs. Argument: tool.
+# Open MPI's programs. Argument: tool, which the caller starts by `own`.
 sanitizer_mpi() {
-    local tool=$1 program own=(compute-sanitizer --tool "$1" --target-processes all --report-api-errors no --error-exitcode 7)
+    local tool=$1 program
     [ ${#stream_mpirun[@]} != 0 ] || { echo "no Open MPI here, or none packed for"; return 0; }
     while read -r program; do
         # shellcheck disable=SC2086 # a program and its arguments
@@ -52,10 +52,11 @@ halo stream}"
 }
 
 sanitizer() {
-    local tool lane lanes=()
+    local tool own lane lanes=()
     command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here"; return 0; }
     stream_find_mpi
     for tool in ${SANITIZER_TOOLS:-memcheck racecheck}; do
+        own=(compute-sanitizer --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 7)
         for lane in sanitizer_library sanitizer_mpi; do
             $lane "$tool" >"$results/log/$lane-$tool.txt" &
             lanes+=($!)

@@ -1,4 +1,5 @@
-/* Device memory for point_to_point.c, or page-locked memory, by the driver alone. Without devices, no_device.h stands in for it. */
+/* Device memory for programs of MPI, or page-locked memory, by the driver alone. Without devices, no_device.h stands in
+ * for it. */
 #include <dlfcn.h>
 
 /* Whether buffers are page-locked memory of the device's context. */

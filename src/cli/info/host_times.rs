@@ -26,13 +26,7 @@ pub(super) fn section(parameters: &Parameters, options: &ParameterOptions, measu
     let missing =
         || host_times(parameters).is_some_and(|(_, lines)| lines.len() < MEASUREMENTS.len() * SIZES.split(',').count());
     let run = || MEASUREMENTS.iter().try_for_each(|measurement| run(options, measurement));
-    let mut measured = Ok(());
-    for _ in 0..if measure { ROUNDS } else { 0 } {
-        if measured.is_err() || !missing() {
-            break;
-        }
-        measured = run();
-    }
+    let measured = (0..ROUNDS).take_while(|_| measure && missing()).try_for_each(|_| run());
     let Some((path, lines)) = host_times(parameters) else {
         let reason = "not kept: costs=default, or neither costs_folder, XDG_CACHE_HOME nor HOME names a folder";
         return Section::one("Host messages", vec![("reason", reason.into())]);
