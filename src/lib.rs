@@ -87,7 +87,8 @@
 //! # Threads
 //!
 //! [`World`] and [`Communicator`] can be used from several threads at a time. A [`Scope`] and its requests belong to the
-//! thread that opened the scope. Messages progress only while a thread is in a call of this library. Set the parameter
+//! thread that opened the scope. [`World::worker`] makes another world of the same processes, for a thread that sends many
+//! small messages: it waits for no lock of the other threads. Messages progress only while a thread is in a call of this library. Set the parameter
 //! `progress_thread` for a background thread that progresses them all the time.
 //!
 //! # Errors and clean-up
@@ -119,6 +120,7 @@ mod selector;
 mod shared;
 mod stream;
 mod word;
+mod worker;
 mod world;
 
 pub use active::{ActiveMessage, Poster};

@@ -43,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) parameters: Arc<Parameters>,
     devices: Devices,
     contexts: AtomicU32,
+    workers: AtomicU32,
     left: AtomicBool,
 }
 
@@ -173,7 +174,6 @@ impl WorldOptions {
     /// # Errors
     /// The same as those of [`World::init`].
     pub fn init(self) -> Result<World, Error> {
-        let start = Instant::now();
         let modex = StartedBy::detect().join()?;
         let parameters = Arc::new(self.parameters);
         let folders: Vec<&Path> = self.device_libraries.iter().map(PathBuf::as_path).collect();
@@ -181,6 +181,22 @@ impl WorldOptions {
             [] => Devices::open(&parameters),
             folders => Devices::open_in_all(folders, &parameters),
         };
+        World::join(Seat { modex, parameters, devices })
+    }
+}
+
+/// What a process brings to a job that it joins.
+pub(crate) struct Seat {
+    pub(crate) modex: Arc<dyn Modex>,
+    pub(crate) parameters: Arc<Parameters>,
+    pub(crate) devices: Devices,
+}
+
+impl World {
+    /// Opens the transports, makes an engine, and waits until all processes of the job have done so.
+    pub(crate) fn join(seat: Seat) -> Result<World, Error> {
+        let start = Instant::now();
+        let Seat { modex, parameters, devices } = seat;
         let btls = cableway_transports::open(modex.job(), Growth::Fixed, &parameters, &devices)?;
         let config = Config { modex: modex.clone(), parameters: parameters.clone(), devices: devices.clone(), btls };
         let engine = Engine::new(config)?;
@@ -201,6 +217,7 @@ impl WorldOptions {
             parameters,
             devices,
             contexts: AtomicU32::new(0),
+            workers: AtomicU32::new(0),
             left: AtomicBool::new(false),
         });
         let everyone = Communicator::of_world(&inner)?;
@@ -228,6 +245,11 @@ impl Inner {
         let job = self.modex.job();
         let number = self.contexts.fetch_add(1, Ordering::Relaxed);
         context_of(number, job.size, job.rank)
+    }
+
+    /// Returns the number of the next worker. Equal in all processes, because they make workers together.
+    pub(crate) fn number_of_next_worker(&self) -> u32 {
+        self.workers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns how long to wait for sent messages to be handed over.

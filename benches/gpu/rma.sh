@@ -103,6 +103,7 @@ rma_round() {
             pair=host:host
             [ $test = am-rate ] || pair=shared:shared
             rma_time threads $test $pair 8 $count
+            rma_time workers $test $pair 8 $count --workers
         done
     done
 }
@@ -134,12 +135,13 @@ rma_table() {
             }
             print ""
             for (i = 1; i <= count; i++) {
-                key = keys[i]; split(key, w, " "); ours = median(all["threads", key])
+                key = keys[i]; split(key, w, " "); ours = median(all["workers", key]); shared = median(all["threads", key])
                 if (!ours) continue
-                if (w[5] == 1) one[w[1]] = ours
+                if (w[5] == 1) { one[w[1]] = ours; one_shared[w[1]] = shared }
                 grown = one[w[1]] ? ours / one[w[1]] : 0
                 missed = w[5] == 16 && grown < 8
-                printf "%-10s of 8 B from %2d threads: %12.0f a second, %6.2f of one thread%s\n", w[1], w[5], ours, grown,
+                printf "%-10s of 8 B from %2d threads: %12.0f a second with a worker each, %6.2f of one thread; %12.0f in one world, %6.2f%s\n",
+                    w[1], w[5], ours, grown, shared, (one_shared[w[1]] ? shared / one_shared[w[1]] : 0),
                     (!missed ? "" : (cores >= 32 ? "  FAILED" : "  missed, but there are " cores " cores"))
             }
             if (!count) print "FAILED: nothing was timed"

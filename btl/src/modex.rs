@@ -66,6 +66,11 @@ impl Job {
         Job { id, rank, size, local_size, foreign_processes: 0, peers: Peers::NamedByHost(names) }
     }
 
+    /// Describes a part of the job that has the same processes, and connects only to the same part of these.
+    pub fn part(&self, name: &str) -> Self {
+        Job { id: format!("{}/{name}", self.id), ..self.clone() }
+    }
+
     /// Returns the name of this process.
     pub fn own_name(&self) -> u64 {
         self.name_of(self.rank).unwrap_or(self.rank.into())

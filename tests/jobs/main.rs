@@ -26,6 +26,7 @@ mod one_sided;
 mod pingpong;
 mod streams;
 mod support;
+mod workers;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -51,6 +52,7 @@ fn main() -> std::process::ExitCode {
                 huge::ROLES,
                 one_sided::ROLES,
                 streams::ROLES,
+                workers::ROLES,
             ]
             .concat(),
         );
@@ -80,6 +82,7 @@ fn main() -> std::process::ExitCode {
         streams::TESTS,
         streams::command::TESTS,
         pingpong::TESTS,
+        workers::TESTS,
         ompi::TESTS,
     ];
     let trials = tests.into_iter().flatten().map(|&(name, test)| Trial::test(name, move || support::run(test)));

@@ -157,6 +157,7 @@ fn puts_gets_and_active_messages() {
         (&["--test", "am", "--datatype", "vector:2:3:2"], "moves one run of bytes: leave --datatype out"),
         (&["--test", "get-rate", "--check"], "the test get-rate checks no data"),
         (&["--test", "latency", "--threads", "2"], "the test latency has one thread: leave --threads out"),
+        (&["--test", "put", "--workers"], "the test put has one thread: leave --workers out"),
     ] {
         let refused = pingpong(arguments);
         assert_eq!(refused.code(), 2);
@@ -171,13 +172,18 @@ fn rates_of_threads() {
         for (threads, [src, dst]) in
             [("1", ["host", "host"]), ("4", ["host", "host"]), ("3", ["device", "device"]), ("2", ["host", "device"])]
         {
-            let mut arguments = vec!["--btl", btl, "--test", test, "--src", src, "--dst", dst, "--threads", threads];
-            arguments.extend(["--sizes", "0,8,100K", "--window", "10", "--iterations", "3"]);
-            let finished = device_pingpong(&driver, &arguments).assert_success();
-            assert_eq!(sizes(&finished.stdout), [0, 8, 100 << 10], "{arguments:?}: {finished:?}");
-            let named = format!("{threads} threads");
-            assert_eq!(finished.stdout.contains(&named), threads != "1", "{finished:?}");
-            assert!(rows(&finished.stdout).iter().all(|&(_, value)| value > 0.0), "{finished:?}");
+            for workers in [None, Some("--workers")] {
+                let mut arguments =
+                    vec!["--btl", btl, "--test", test, "--src", src, "--dst", dst, "--threads", threads];
+                arguments.extend(["--sizes", "0,8,100K", "--window", "10", "--iterations", "3"]);
+                arguments.extend(workers);
+                let finished = device_pingpong(&driver, &arguments).assert_success();
+                assert_eq!(sizes(&finished.stdout), [0, 8, 100 << 10], "{arguments:?}: {finished:?}");
+                let named = format!("{threads} threads");
+                assert_eq!(finished.stdout.contains(&named), threads != "1", "{finished:?}");
+                assert_eq!(finished.stdout.contains("a worker each"), workers.is_some(), "{finished:?}");
+                assert!(rows(&finished.stdout).iter().all(|&(_, value)| value > 0.0), "{finished:?}");
+            }
         }
     }
     for kind in ["host", "device"] {

@@ -1,18 +1,20 @@
 //! The loops that send, time and verify messages.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cableway::{Communicator, Rank, RawBuffer, Request, Scope, World};
 
 use super::active::Active;
 use super::kind::{Devices, MemoryKind};
+use super::landing::Landing;
 use super::memory::Memory;
 use super::plan::{Plan, Test};
 use super::remote::Remote;
 use super::shape::Shape;
 use super::side::Side;
 use super::stream::{Figures, StreamSetup, StreamWay};
-use super::windows::Landings;
+use super::windows::Endpoint;
 use crate::cli::Failure;
 
 const DATA: i32 = 1;
@@ -34,9 +36,9 @@ enum Way<'a> {
     Put(Remote<'a>),
     Get(Remote<'a>),
     Active(Active<'a>),
-    Puts(Remote<'a>),
-    Gets(Remote<'a>),
-    Posts(Landings<'a>),
+    Puts(Vec<Endpoint<'a>>),
+    Gets(Vec<Endpoint<'a>>),
+    Posts(Vec<Landing<'a>>),
     Register(&'a World),
     Stream(Box<StreamWay>),
 }
@@ -44,7 +46,7 @@ enum Way<'a> {
 impl<'a> Bench<'a> {
     /// Makes the bench of messages in the order of a stream, with buffers as [`new`](Self::new).
     pub(crate) fn on_stream(world: &'a World, plan: &'a Plan, setup: StreamSetup<'_>) -> Result<Self, Failure> {
-        let mut bench = Bench::new(world, plan, setup.kinds, setup.devices, setup.shape.clone())?;
+        let mut bench = Bench::new(&[world], plan, setup.kinds, setup.devices, setup.shape.clone())?;
         bench.way = Way::Stream(Box::new(StreamWay::new(world, setup, &bench.side.out)?));
         Ok(bench)
     }
@@ -57,19 +59,30 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Buffers of `kinds`, by rank.
+    /// Makes the bench of messages on the first of the `worlds`, with buffers of `kinds`, by rank. Where the plan has several
+    /// threads, each has a world of its own, or all have the only one.
     pub(crate) fn new(
-        world: &'a World,
+        worlds: &[&'a World],
         plan: &'a Plan,
         kinds: [MemoryKind; 2],
         devices: &Devices,
         shape: Shape,
     ) -> Result<Self, Failure> {
+        let (world, bytes) = (worlds[0], plan.buffer_bytes());
         let mine = world.rank() as usize;
-        let memory = |bytes| Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), bytes);
-        let (out, bytes) = (memory(plan.buffer_bytes())?, plan.buffer_bytes());
-        // Active messages land in memory that their handler owns.
-        let inbox = memory(if matches!(plan.test, Test::Am | Test::AmRate | Test::Register) { 0 } else { bytes })?;
+        let memory_of = |world, bytes| Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), bytes);
+        let memory = |bytes| memory_of(world, bytes);
+        let endpoints = |make: fn(&'a World, Memory, Memory) -> Result<Endpoint<'a>, Failure>| {
+            let each = worlds.iter().map(|&world| make(world, memory_of(world, bytes)?, memory_of(world, bytes)?));
+            each.collect::<Result<Vec<_>, _>>()
+        };
+        // Active messages land in memory that their handler owns, and each endpoint of puts and gets has its own.
+        let (sends, receives) = match plan.test {
+            Test::PutRate | Test::GetRate => (0, 0),
+            Test::Am | Test::AmRate | Test::Register => (bytes, 0),
+            _ => (bytes, bytes),
+        };
+        let (out, inbox) = (memory(sends)?, memory(receives)?);
         let way = match plan.test {
             // SAFETY: the memory is dropped after this. This rank accesses it only when it was told that the peer's access
             // has ended, and until it lets the peer begin the next one.
@@ -77,11 +90,9 @@ impl<'a> Bench<'a> {
             // SAFETY: as above.
             Test::Get => Way::Get(unsafe { Remote::new(world, &out)? }),
             Test::Am => Way::Active(Active::new(world, memory(bytes)?)?),
-            // SAFETY: as above; no rank reads what the puts and gets write.
-            Test::PutRate => Way::Puts(unsafe { Remote::new(world, &inbox)? }),
-            // SAFETY: as above.
-            Test::GetRate => Way::Gets(unsafe { Remote::new(world, &out)? }),
-            Test::AmRate => Way::Posts(Landings::new(world, memory(bytes)?, plan.threads)?),
+            Test::PutRate => Way::Puts(endpoints(Endpoint::of_puts)?),
+            Test::GetRate => Way::Gets(endpoints(Endpoint::of_gets)?),
+            Test::AmRate => Way::Posts(landings(worlds, plan.threads, |world| memory_of(world, bytes))?),
             Test::Register => Way::Register(world),
             Test::Latency | Test::Bandwidth | Test::Bidirectional | Test::MessageRate => Way::Messages,
         };
@@ -157,8 +168,8 @@ impl<'a> Bench<'a> {
             Way::Put(remote) => side.put(remote, size, count)?,
             Way::Get(remote) => side.get(remote, size, count)?,
             Way::Active(active) => side.post(active, size, count)?,
-            Way::Puts(remote) => side.puts(remote, size, count)?,
-            Way::Gets(remote) => side.gets(remote, size, count)?,
+            Way::Puts(endpoints) => side.puts(endpoints, size, count)?,
+            Way::Gets(endpoints) => side.gets(endpoints, size, count)?,
             Way::Posts(landings) => side.posts(landings, size, count)?,
             Way::Register(world) => side.register(world, size, count)?,
             Way::Stream(stream) => return stream.timed(side, size, count),
@@ -167,6 +178,17 @@ impl<'a> Bench<'a> {
         }
         Ok(start.elapsed())
     }
+}
+
+/// Registers the handler of each thread. Handlers of one world share memory.
+fn landings<'a>(
+    worlds: &[&'a World],
+    threads: u32,
+    memory: impl Fn(&'a World) -> Result<Memory, Failure>,
+) -> Result<Vec<Landing<'a>>, Failure> {
+    let memories: Vec<_> = worlds.iter().map(|&world| memory(world).map(Arc::new)).collect::<Result<_, _>>()?;
+    let each = (0..threads).zip(worlds.iter().zip(&memories).cycle());
+    each.map(|(thread, (&world, memory))| Landing::new(world, memory, thread)).collect()
 }
 
 impl<'a> Side<'a> {

@@ -3,6 +3,7 @@
 
 mod active;
 mod kind;
+mod landing;
 mod measure;
 mod memory;
 mod pattern;
@@ -100,6 +101,10 @@ pub(super) struct Pingpong {
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
 
+    /// Give each thread a worker of its own: a world that shares no locks with the others
+    #[arg(long)]
+    workers: bool,
+
     /// Send and receive in the order of a stream, latency only. Also prints how long calls take on the host
     #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true,
           default_missing_value = "calls", conflicts_with = "beside_devices")]
@@ -160,7 +165,7 @@ pub(super) fn latencies(world: &World, kinds: [MemoryKind; 2], sizes: &[u64]) ->
         stream: None,
     };
     let devices = kind::devices(world, kinds, [None; 2])?;
-    let mut bench = Bench::new(world, &plan, kinds, &devices, Shape::Contiguous)?;
+    let mut bench = Bench::new(&[world], &plan, kinds, &devices, Shape::Contiguous)?;
     sizes.iter().map(|&size| Ok(Duration::from_secs_f64(bench.run(size)? / 1e6))).collect()
 }
 
@@ -185,6 +190,7 @@ impl Pingpong {
             () if without && alone => "needs two processes: leave --btl self out",
             () if self.check && !self.test.has_check() => "checks no data: leave --check out",
             () if self.threads > 1 && !self.test.has_threads() => "has one thread: leave --threads out",
+            () if self.workers && !self.test.has_threads() => "has one thread: leave --workers out",
             () if self.stream.is_some() && self.test != Test::Latency => "has no streams: leave --stream out",
             () => return self.refuse_on_stream(alone),
         };
@@ -248,12 +254,17 @@ impl Pingpong {
         };
         let mut beside = None;
         if self.beside_devices {
-            let both = Bench::new(world, &in_use, [MemoryKind::Device; 2], &devices, Shape::Contiguous)?;
+            let both = Bench::new(&[world], &in_use, [MemoryKind::Device; 2], &devices, Shape::Contiguous)?;
             beside.insert(both).run(IN_USE)?;
         }
         let shape = self.shape_of(world.rank());
+        let workers: Vec<World> = match self.workers {
+            true => (0..self.threads).map(|_| world.worker()).collect::<Result<_, _>>()?,
+            false => Vec::new(),
+        };
+        let worlds: Vec<&World> = if self.workers { workers.iter().collect() } else { vec![world] };
         let mut bench = match plan.stream {
-            None => Bench::new(world, &plan, kinds, &devices, shape)?,
+            None => Bench::new(&worlds, &plan, kinds, &devices, shape)?,
             Some(stream) => {
                 let (bytes, folders) = (plan.sizes.iter().copied().max().unwrap_or(0), self.parameters.libdirs());
                 let setup = StreamSetup { plan: stream, kinds, devices: &devices, shape, bytes, folders: &folders };
@@ -312,6 +323,7 @@ impl Pingpong {
             }),
             window: plan.window,
             threads: plan.threads,
+            workers: self.workers,
             check: plan.check,
             stream: plan.stream,
         }

@@ -30,6 +30,8 @@ pub(crate) struct Header {
     pub(crate) layout: Option<String>,
     pub(crate) window: u32,
     pub(crate) threads: u32,
+    /// Whether each thread has a worker of its own.
+    pub(crate) workers: bool,
     pub(crate) check: bool,
     pub(crate) stream: Option<StreamPlan>,
 }
@@ -78,6 +80,9 @@ impl Header {
         }
         if self.threads > 1 {
             title += &format!(", {} threads", self.threads);
+        }
+        if self.workers {
+            title += ", a worker each";
         }
         if let Some(stream) = &self.stream {
             title += &format!(", {}", stream.title());
@@ -181,6 +186,7 @@ impl Report {
         }));
         fields.extend(header.layout.as_ref().map(|layout| Field::text("datatype", layout)));
         fields.extend((header.threads > 1).then(|| Field::bare("threads", header.threads)));
+        fields.extend(header.workers.then(|| Field::bare("workers", true)));
         fields.extend(header.beside_devices.then(|| Field::bare("beside_devices", true)));
         fields.extend(header.check.then(|| Field::text("check", "pass")));
         fields.extend(header.simulated.then(|| Field::bare("simulated", true)));
@@ -257,6 +263,7 @@ mod tests {
             layout: Some("vector:1:2:3".into()),
             window: 1,
             threads: 2,
+            workers: false,
             check: true,
             stream: None,
         };
@@ -284,6 +291,7 @@ mod tests {
             layout: None,
             window: 64,
             threads: 1,
+            workers: false,
             check: false,
             stream: None,
         };
@@ -294,5 +302,8 @@ mod tests {
         header.test = Test::MessageRate;
         header.layout = Some("vector:1:2:3".into());
         assert_eq!(header.title(), "message-rate over sm, host to device 1, vector:1:2:3, window 64");
+        (header.threads, header.workers) = (2, true);
+        let threads = "message-rate over sm, host to device 1, vector:1:2:3, window 64, 2 threads, a worker each";
+        assert_eq!(header.title(), threads);
     }
 }

@@ -1,0 +1,92 @@
+//! Handlers of active messages in windows, and the memory that the messages land in.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cableway::{DeviceMemory, DeviceMemoryMut, World};
+use parking_lot::Mutex;
+
+use super::memory::Memory;
+use crate::cli::Failure;
+
+/// The id of the first thread's handler; each thread has the next one.
+const FIRST: u32 = 100;
+
+/// Memory that all messages of a world land in.
+struct Place {
+    memory: Arc<Memory>,
+    len: usize,
+}
+
+// SAFETY: an allocation that outlives the value, because the value shares it. Nobody reads its content, and any bytes are
+// valid there.
+unsafe impl DeviceMemory for Place {
+    type Item = u8;
+
+    fn address(&self) -> *mut c_void {
+        self.memory.whole().0.cast()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+// SAFETY: as above.
+unsafe impl DeviceMemoryMut for Place {}
+
+/// A number in cache lines of its own. Two lines, because processors fetch pairs of lines.
+#[repr(align(128))]
+struct Padded(AtomicU64);
+
+/// One thread's handler, and how many messages have landed by it.
+pub(crate) struct Landing<'a> {
+    pub(super) world: &'a World,
+    /// The id of the handler.
+    pub(super) id: u32,
+    landed: Arc<Padded>,
+    failure: Arc<Mutex<Option<cableway::Error>>>,
+    /// The number of messages of earlier measurements.
+    pub(super) awaited: u64,
+}
+
+impl<'a> Landing<'a> {
+    /// Registers the handler of a thread. `memory` is that of all handlers of this world.
+    pub(crate) fn new(world: &'a World, memory: &Arc<Memory>, thread: u32) -> Result<Self, Failure> {
+        let (memory, landed) = (memory.clone(), Arc::new(Padded(AtomicU64::new(0))));
+        let failure = Arc::<Mutex<Option<cableway::Error>>>::default();
+        let landing =
+            Landing { world, id: FIRST + thread, landed: landed.clone(), failure: failure.clone(), awaited: 0 };
+        world.am_handler(landing.id, move |message| {
+            if let Some(data) = message.data()
+                // SAFETY: handlers of a world run one at a time, and nobody reads the memory.
+                && unsafe { memory.land(data) }
+            {
+                landed.0.fetch_add(1, Ordering::Release);
+                return;
+            }
+            let len = memory.whole().1.min(usize::try_from(message.len()).unwrap_or(usize::MAX));
+            let (landed, failure) = (landed.clone(), failure.clone());
+            message.receive(Place { memory: memory.clone(), len }, move |_, result| {
+                if let Err(error) = result {
+                    *failure.lock() = Some(error);
+                }
+                landed.0.fetch_add(1, Ordering::Release);
+            });
+        })?;
+        Ok(landing)
+    }
+
+    /// Waits until `more` messages have landed, besides those of earlier measurements.
+    pub(super) fn wait(&self, more: u64) -> Result<(), Failure> {
+        self.world.progress_until(|| self.landed.0.load(Ordering::Acquire) >= self.awaited + more);
+        self.failure.lock().take().map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.world.remove_am_handler(self.id);
+    }
+}

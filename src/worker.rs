@@ -1,0 +1,175 @@
+//! Workers: further worlds of the same processes, so that threads share neither locks nor connections.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use cableway_base::Rank;
+use cableway_btl::{Job, Modex, ModexError};
+use parking_lot::Mutex;
+
+use crate::communicator::Communicator;
+use crate::world::{Seat, World};
+use crate::{Error, Parts};
+
+impl World {
+    /// Makes another world of the same processes, with the same ranks and parameters, and with locks and connections of its
+    /// own. A thread that uses its own worker never waits for threads that use others, so rates of small messages grow with
+    /// the number of threads. UCX has workers for this, and LCI has devices. Collective on [`communicator`](Self::communicator).
+    ///
+    /// Communicators, registrations, remote keys and handlers belong to the worker that made them. Nothing orders messages of
+    /// one worker after those of another one. Messages of a worker progress only while a thread is in a call of this worker, or
+    /// if the parameter `progress_thread` gives it a thread. A worker may outlive the world that made it.
+    ///
+    /// This takes a few milliseconds, and connects to no peer. Each worker has its own shared memory and its own sockets.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), cableway::Error> {
+    /// let world = cableway::World::init()?;
+    /// let workers: Vec<_> = (0..4).map(|_| world.worker()).collect::<Result<_, _>>()?;
+    /// std::thread::scope(|threads| {
+    ///     for worker in &workers {
+    ///         // Each thread receives from the thread of the same number in the rank below.
+    ///         threads.spawn(move || {
+    ///             let (on, rank, size) = (worker.communicator(), worker.rank(), worker.size());
+    ///             let mut from = [0];
+    ///             on.sendrecv(&[rank], ((rank + 1) % size, 0), &mut from, ((rank + size - 1) % size, 0))
+    ///         });
+    ///     }
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A rank failed, or a transport cannot be opened.
+    pub fn worker(&self) -> Result<World, Error> {
+        let inner = self.inner();
+        let job = inner.modex.job().part(&inner.number_of_next_worker().to_string());
+        let exchange = Arc::new(Exchange {
+            job,
+            parent: inner.modex.clone(),
+            carrier: Mutex::new(Some(self.communicator().clone())),
+            own: Mutex::default(),
+            all: OnceLock::new(),
+            failure: Mutex::default(),
+        });
+        let (parameters, devices) = (inner.parameters.clone(), self.devices().clone());
+        let joined = World::join(Seat { modex: exchange.clone(), parameters, devices });
+        joined.map_err(|error| exchange.failure.lock().take().unwrap_or(error))
+    }
+}
+
+/// The values that a process publishes under their keys.
+type Values = HashMap<String, Vec<u8>>;
+
+/// Exchanges the addresses of workers over the world that makes them. Its messages progress meanwhile, and the launcher is not
+/// asked, which would make the other threads of this process wait.
+struct Exchange {
+    job: Job,
+    parent: Arc<dyn Modex>,
+    /// Dropped by the fence, because the worker may outlive it.
+    carrier: Mutex<Option<Communicator>>,
+    own: Mutex<Values>,
+    /// The values of all ranks.
+    all: OnceLock<Vec<Values>>,
+    /// The failure of a message, which says more than the error of a fence can.
+    failure: Mutex<Option<Error>>,
+}
+
+impl Modex for Exchange {
+    fn job(&self) -> &Job {
+        &self.job
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), ModexError> {
+        self.own.lock().insert(key.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    fn fence(&self) -> Result<(), ModexError> {
+        let failed = |reason: String| ModexError { what: "exchanging the addresses of workers".into(), reason };
+        let carrier = self.carrier.lock().take();
+        let carrier = carrier.ok_or_else(|| failed("they have been exchanged before".into()))?;
+        let mine = encode(&self.own.lock());
+        let (bytes, lens) = exchange(&carrier, &mine).map_err(|error| {
+            let reason = error.to_string();
+            *self.failure.lock() = Some(error);
+            failed(reason)
+        })?;
+        let mut rest = &bytes[..];
+        let each = lens.into_iter().map(|len| {
+            let (own, others) = rest.split_at_checked(len)?;
+            rest = others;
+            decode(own)
+        });
+        let all = each.collect::<Option<Vec<_>>>().ok_or_else(|| failed("a rank sent values that end early".into()))?;
+        self.all.set(all).map_err(|_| failed("they have been exchanged before".into()))
+    }
+
+    fn get(&self, peer: Rank, key: &str) -> Result<Option<Vec<u8>>, ModexError> {
+        let values = self.all.get().and_then(|all| all.get(peer as usize));
+        let values = values.ok_or_else(|| ModexError {
+            what: format!("reading '{key}' of rank {peer}"),
+            reason: format!("this worker knows {} ranks", self.all.get().map_or(0, Vec::len)),
+        })?;
+        Ok(values.get(key).cloned())
+    }
+
+    fn refusal(&self, peer: Rank) -> Result<Option<String>, ModexError> {
+        self.parent.refusal(peer)
+    }
+}
+
+/// Gathers bytes of all ranks. Returns them in rank order, and the number of those of each rank.
+fn exchange(on: &Communicator, mine: &[u8]) -> Result<(Vec<u8>, Vec<usize>), Error> {
+    let mut lens = vec![0_u64; on.size() as usize];
+    on.allgather(&[mine.len() as u64], &mut lens)?;
+    let lens: Vec<usize> = lens.into_iter().map(|len| len as usize).collect();
+    let mut all = vec![0_u8; lens.iter().sum()];
+    on.allgatherv(mine, &mut all, Parts::new(&lens))?;
+    Ok((all, lens))
+}
+
+/// Writes each value as `| key length: u32 | key | value length: u32 | value |`, little-endian.
+fn encode(values: &Values) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for text in values.iter().flat_map(|(key, value)| [key.as_bytes(), value]) {
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend(text);
+    }
+    bytes
+}
+
+/// Reads what [`encode`] wrote. Returns `None` if the bytes end early, or a key is no text.
+fn decode(mut bytes: &[u8]) -> Option<Values> {
+    let mut values = Values::new();
+    while !bytes.is_empty() {
+        let key = String::from_utf8(text(&mut bytes)?.to_vec()).ok()?;
+        values.insert(key, text(&mut bytes)?.to_vec());
+    }
+    Some(values)
+}
+
+/// Takes the first length and as many bytes.
+fn text<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *bytes = rest;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_they_were_written() {
+        let values = Values::from([("sm".to_owned(), vec![1, 2, 3]), ("card".to_owned(), Vec::new())]);
+        let bytes = encode(&values);
+        assert_eq!(decode(&bytes), Some(values));
+        for len in 1..bytes.len() {
+            // Fewer bytes may end between the two values.
+            assert!(decode(&bytes[..len]).is_none_or(|values| values.len() == 1), "{len}");
+        }
+    }
+}
