@@ -114,6 +114,14 @@ const char *cableway_last_error(void);
  */
 int cableway_init(const cableway_parameter *parameters, size_t count, cableway_world **world);
 /*
+ * Makes another world of the same processes, with the same ranks and parameters, and with locks and connections of its own,
+ * for a thread that sends many small messages: it does not wait for threads that use other workers. Collective on the
+ * communicator of `world`. Communicators, registrations and handlers belong to their worker. Nothing orders messages of one
+ * worker after those of another, and messages of a worker progress only in calls with this worker. cableway_finalize ends it,
+ * before or after `world`.
+ */
+int cableway_worker(cableway_world *world, cableway_world **worker);
+/*
  * Leaves the job. Waits up to the parameter peer_timeout until messages sent before are handed over, and otherwise fails
  * with CABLEWAY_ERR_UNFINISHED; the process has left in either case. Frees the world and its communicator. Other
  * communicators, datatypes, requests and buffers are freed before or after. Wait for requests before.

@@ -21,6 +21,11 @@ impl Named for World {
 }
 
 impl World {
+    fn own(world: cableway::World) -> *mut Handle<World> {
+        let everyone = Handle::new(Communicator::of_world(world.communicator()));
+        Box::into_raw(Handle::new(World { world, everyone }))
+    }
+
     pub(crate) fn world(&self) -> &cableway::World {
         &self.world
     }
@@ -54,9 +59,18 @@ unsafe extern "C" fn cableway_init(
             options = options.set(name, arguments::text(value, "the value of a parameter")?)?;
         }
         log_to_stderr();
-        let world = options.init()?;
-        let everyone = Handle::new(Communicator::of_world(world.communicator()));
-        place.set(Box::into_raw(Handle::new(World { world, everyone })));
+        place.set(World::own(options.init()?));
+        Ok(())
+    })
+}
+
+/// Another world of the same processes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_worker(world: *mut Handle<World>, worker: *mut *mut Handle<World>) -> c_int {
+    // SAFETY: the C program's promises.
+    guard(|| unsafe {
+        let place = Out::new(worker, "the place for the worker")?;
+        place.set(World::own(Handle::get(world)?.world.worker()?));
         Ok(())
     })
 }

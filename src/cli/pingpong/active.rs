@@ -112,7 +112,7 @@ impl<'a> Active<'a> {
     /// Compares the last message with the one that is expected.
     pub(crate) fn verify(&self, size: u64, number: u64) -> Result<Option<Fault>, Failure> {
         match &mut *self.shared.inbox.lock() {
-            Some(inbox) => inbox.memory.verify(0, size, number),
+            Some(inbox) => Ok(inbox.memory.verify(1, size, number)?.map(|(_, fault)| fault)),
             None => Err(Failure::failed(1, "a message arrived that was not its turn")),
         }
     }

@@ -1,6 +1,7 @@
 //! The buffers of a rank. The CPU fills and verifies them.
 
 use std::fmt;
+use std::ops::Range;
 
 use cableway::{DeviceBuffer, DeviceIndex, RawBuffer, SharedVec, World};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -133,70 +134,100 @@ impl Memory {
         base.wrapping_add(range.start)
     }
 
-    fn slot(&self, slot: u32, size: u64) -> std::ops::Range<usize> {
+    fn slot(&self, slot: u32, size: u64) -> Range<usize> {
         let span = self.shape.span(size);
         let start = slot as usize * span;
         start..start + span
     }
 
-    /// Fills `slot` with message `number`. Device memory is filled by one copy from ordinary host memory, which the driver
-    /// orders before work in the default stream only, as it does with a program's `cudaMemcpy`.
-    pub(crate) fn fill(&mut self, slot: u32, size: u64, number: u64) -> Result<(), Failure> {
+    /// Fills the first `count` slots with the messages from number `first` on. Device memory is filled by few copies from
+    /// ordinary host memory, which the driver orders before work in the default stream only, as it does with a program's
+    /// `cudaMemcpy`.
+    pub(crate) fn fill(&mut self, count: u32, size: u64, first: u64) -> Result<(), Failure> {
         let shape = self.shape.clone();
-        self.change(slot, size, |bytes| {
+        self.change(count, size, |slot, bytes| {
             let mut at = 0;
             for (offset, len) in shape.pieces(size) {
-                pattern::fill(&mut bytes[offset..offset + len], number, at);
+                pattern::fill(&mut bytes[offset..offset + len], first + u64::from(slot), at);
                 at += len as u64;
             }
         })
     }
 
-    /// Overwrites the message in `slot`.
-    pub(crate) fn poison(&mut self, slot: u32, size: u64) -> Result<(), Failure> {
-        self.change(slot, size, |bytes| bytes.fill(POISON))
+    /// Overwrites the messages in the first `count` slots.
+    pub(crate) fn poison(&mut self, count: u32, size: u64) -> Result<(), Failure> {
+        self.change(count, size, |_, bytes| bytes.fill(POISON))
     }
 
-    fn change(&mut self, slot: u32, size: u64, change: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
-        let range = self.slot(slot, size);
+    fn change(&mut self, count: u32, size: u64, mut change: impl FnMut(u32, &mut [u8])) -> Result<(), Failure> {
+        let span = self.shape.span(size);
+        let mut each = |first: u32, bytes: &mut [u8]| match span {
+            0 => {}
+            span => (first..).zip(bytes.chunks_exact_mut(span)).for_each(|(slot, bytes)| change(slot, bytes)),
+        };
         match &mut self.storage {
-            Storage::Host(pages) => change(&mut pages.as_mut_bytes()[range]),
-            Storage::Shared(pages) => change(&mut pages.as_mut_bytes()[range]),
+            Storage::Host(pages) => each(0, &mut pages.as_mut_bytes()[..count as usize * span]),
+            Storage::Shared(pages) => each(0, &mut pages.as_mut_bytes()[..count as usize * span]),
             Storage::Device(buffer) => {
-                self.staging.clear();
-                self.staging.resize(range.len(), POISON);
-                change(&mut self.staging);
-                buffer.copy_from_host(range.start, &self.staging).map_err(|error| Failure::failed(1, error))?;
+                for slots in staged(count, span) {
+                    self.staging.clear();
+                    self.staging.resize(slots.len() * span, POISON);
+                    each(slots.start, &mut self.staging);
+                    let copied = buffer.copy_from_host(slots.start as usize * span, &self.staging);
+                    copied.map_err(|error| Failure::failed(1, error))?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Compares `slot` with message `number`, which was received over poison, and returns the first difference.
-    pub(crate) fn verify(&mut self, slot: u32, size: u64, number: u64) -> Result<Option<Fault>, Failure> {
-        let range = self.slot(slot, size);
-        let bytes = match &self.storage {
-            Storage::Host(pages) => &pages.as_bytes()[range],
-            Storage::Shared(pages) => &pages.as_bytes()[range],
-            Storage::Device(buffer) => {
-                self.staging.resize(range.len(), 0);
-                buffer.copy_to_host(range.start, &mut self.staging).map_err(|error| Failure::failed(1, error))?;
-                &self.staging[..]
+    /// Compares the first `count` slots with the messages from number `first` on, which were received over poison. Returns
+    /// the first slot that differs, and its first difference.
+    pub(crate) fn verify(&mut self, count: u32, size: u64, first: u64) -> Result<Option<(u32, Fault)>, Failure> {
+        let span = self.shape.span(size);
+        for slots in staged(count, span) {
+            let range = slots.start as usize * span..slots.end as usize * span;
+            let bytes = match &self.storage {
+                Storage::Host(pages) => &pages.as_bytes()[range],
+                Storage::Shared(pages) => &pages.as_bytes()[range],
+                Storage::Device(buffer) => {
+                    self.staging.resize(range.len(), 0);
+                    buffer.copy_to_host(range.start, &mut self.staging).map_err(|error| Failure::failed(1, error))?;
+                    &self.staging[..]
+                }
+            };
+            for (slot, bytes) in slots.zip(bytes.chunks_exact(span)) {
+                if let Some(fault) = self.fault(bytes, size, first + u64::from(slot)) {
+                    return Ok(Some((slot, fault)));
+                }
             }
-        };
+        }
+        Ok(None)
+    }
+
+    /// Returns the first difference between the bytes of a slot and message `number`.
+    fn fault(&self, bytes: &[u8], size: u64, number: u64) -> Option<Fault> {
         let (mut at, mut gap) = (0, 0);
         for (offset, len) in self.shape.pieces(size) {
             if let Some(touched) = bytes[gap..offset].iter().position(|&byte| byte != POISON) {
-                return Ok(Some(Fault::Gap { at: gap + touched, found: bytes[gap + touched] }));
+                return Some(Fault::Gap { at: gap + touched, found: bytes[gap + touched] });
             }
             if let Some(wrong) = pattern::first_mismatch(&bytes[offset..offset + len], number, at) {
-                return Ok(Some(Fault::Data(wrong)));
+                return Some(Fault::Data(wrong));
             }
             at += len as u64;
             gap = offset + len;
         }
-        Ok(None)
+        None
     }
+}
+
+/// Divides slots of `span` bytes into runs that are copied at a time. Slots without bytes are in none.
+fn staged(count: u32, span: usize) -> impl Iterator<Item = Range<u32>> {
+    const STAGED: usize = 4 << 20;
+    let step = STAGED.checked_div(span).map_or(u32::MAX, |slots| slots.max(1) as u32);
+    let count = if span == 0 { 0 } else { count };
+    (0..count).step_by(step as usize).map(move |first| first..count.min(first.saturating_add(step)))
 }
 
 /// A difference between the message sent and the one received.
@@ -230,14 +261,23 @@ mod tests {
     fn faults_in_data_and_gaps_are_found() {
         let shape = Shape::Blocks(parse_datatype("vector:2:3:2").unwrap());
         let mut memory = Memory { storage: Storage::Host(vec![Page([0; 4096])]), shape, staging: Vec::new() };
-        memory.poison(1, 8).unwrap();
-        assert!(matches!(memory.verify(1, 8, 5).unwrap(), Some(Fault::Data(_))));
-        memory.fill(1, 8, 5).unwrap();
-        assert!(memory.verify(1, 8, 5).unwrap().is_none());
+        memory.poison(2, 8).unwrap();
+        assert!(matches!(memory.verify(2, 8, 5).unwrap(), Some((0, Fault::Data(_)))));
+        memory.fill(2, 8, 5).unwrap();
+        assert!(memory.verify(2, 8, 5).unwrap().is_none());
         let Storage::Host(pages) = &mut memory.storage else { unreachable!("made above") };
         pages[0].0[10 + 2] = 0;
-        assert!(matches!(memory.verify(1, 8, 5).unwrap(), Some(Fault::Gap { at: 2, found: 0 })));
-        let message = memory.verify(1, 8, 6).unwrap().unwrap().to_string();
+        assert!(matches!(memory.verify(2, 8, 5).unwrap(), Some((1, Fault::Gap { at: 2, found: 0 }))));
+        let message = memory.verify(2, 8, 6).unwrap().unwrap().1.to_string();
         assert!(message.contains("byte 0"), "{message}");
+    }
+
+    #[test]
+    fn runs_of_slots_cover_all_of_them() {
+        let ends = |count, span| staged(count, span).map(|slots| (slots.start, slots.end)).collect::<Vec<_>>();
+        assert_eq!(ends(3, 8), [(0, 3)]);
+        assert_eq!(ends(3, 2 << 20), [(0, 2), (2, 3)]);
+        assert_eq!(ends(2, 5 << 20), [(0, 1), (1, 2)]);
+        assert_eq!(staged(2, 0).count(), 0);
     }
 }

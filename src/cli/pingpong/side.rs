@@ -23,29 +23,22 @@ impl<'a> Side<'a> {
     }
 
     pub(super) fn fill(&mut self, size: u64, window: u32) -> Result<(), Failure> {
-        for slot in 0..window {
-            self.out.fill(slot, size, number(self.on.rank(), self.sent))?;
-            self.sent += 1;
-        }
+        self.out.fill(window, size, number(self.on.rank(), self.sent))?;
+        self.sent += u64::from(window);
         Ok(())
     }
 
     pub(super) fn poison(&mut self, size: u64, window: u32) -> Result<(), Failure> {
-        for slot in 0..window {
-            self.inbox.poison(slot, size)?;
-        }
-        Ok(())
+        self.inbox.poison(window, size)
     }
 
     pub(super) fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
-        for slot in 0..window {
-            let message = self.received;
-            self.received += 1;
-            if let Some(fault) = self.inbox.verify(slot, size, number(from, message))? {
-                return Err(self.failed(from, size, message, fault));
-            }
+        let first = self.received;
+        self.received += u64::from(window);
+        match self.inbox.verify(window, size, number(from, first))? {
+            Some((slot, fault)) => Err(self.failed(from, size, first + u64::from(slot), fault)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) fn failed(&self, from: Rank, size: u64, message: u64, fault: Fault) -> Failure {

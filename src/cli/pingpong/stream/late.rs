@@ -35,7 +35,7 @@ impl StreamWay {
         }
         if check {
             side.poison(size, steps)?;
-            inbox.poison(0, size)?;
+            inbox.poison(1, size)?;
             program.settle()?;
         }
         let slots = check.then(|| side.slots(size, *by_host));

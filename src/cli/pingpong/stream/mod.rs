@@ -151,7 +151,7 @@ impl StreamWay {
         let (on, peer) = (side.on, 1 - side.on.rank());
         if side.plan.check {
             // Gaps between blocks are checked, too.
-            inbox.poison(0, size)?;
+            inbox.poison(1, size)?;
             program.settle()?;
         }
         let slots = side.plan.check.then(|| side.slots(size, *by_host));
