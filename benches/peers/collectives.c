@@ -3,10 +3,10 @@
  *   mpirun -np N collectives PLACE SECONDS SIZE[,SIZE...] [OPERATION...]
  *
  * PLACE is `host`; `beside`, host memory in a process that uses a device; `device`, where ranks share devices if there are
- * fewer; or `nccl`, which calls NCCL's operations (nccl.h) in place of MPI's, each rank on a device of its own. SIZE is the
- * bytes of each rank's buffer; of an allgather and a reduce-scatter, of all ranks' shares together. Prints one line for each
- * operation and size: the median of the times of single calls, of the rank that took longest, in microseconds. Each call
- * begins after a barrier.
+ * fewer; or `nccl`, which calls NCCL's operations (nccl.h) in place of MPI's, each rank on a device of its own; or
+ * `nccl-queued`, where QUEUED of them are in the stream before it is waited for. SIZE is the bytes of each rank's buffer; of an allgather and a reduce-scatter, of all ranks' shares together. Prints one line for each
+ * operation and size: the median of the times of single calls, of the rank that took longest, in microseconds. Each call, or
+ * the first of those that are queued, begins after a barrier.
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_RUN = 10000, SHORTEST_RUN = 5, WARM_UP = 16 };
+enum { LONGEST_RUN = 10000, SHORTEST_RUN = 5, WARM_UP = 16, QUEUED = 20 };
 
 static int rank, ranks;
 
@@ -27,8 +27,9 @@ static void give_up(const char *why)
 #include "device.h"
 #include "nccl.h"
 
-/* Whether NCCL performs the operations. */
+/* Whether NCCL performs the operations, and so many of them before the stream is waited for. */
 static bool by_nccl;
+static int queued = 1;
 
 static int device_count(void)
 {
@@ -102,9 +103,11 @@ static void redistribute(char *send, char *receive, int floats)
 static void call(const char *operation, char *send, char *receive, int floats)
 {
     const int share = floats / ranks;
-    if (by_nccl)
-        nccl_call(operation, send, receive, floats);
-    else if (strcmp(operation, "allreduce") == 0)
+    if (by_nccl) {
+        for (int i = 0; i < queued; i++)
+            nccl_call(operation, send, receive, floats);
+        nccl_wait();
+    } else if (strcmp(operation, "allreduce") == 0)
         MPI_Allreduce(send, receive, floats, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else if (strcmp(operation, "allreduce-double") == 0)
         MPI_Allreduce(send, receive, floats / 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -149,7 +152,7 @@ static void run(const char *operation, char *send, char *receive, size_t bytes, 
         MPI_Barrier(MPI_COMM_WORLD);
         const double from = MPI_Wtime();
         call(operation, send, receive, floats);
-        double took = MPI_Wtime() - from;
+        double took = (MPI_Wtime() - from) / queued;
         MPI_Allreduce(MPI_IN_PLACE, &took, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         times[calls++] = took;
         more = calls < LONGEST_RUN && (calls < SHORTEST_RUN || MPI_Wtime() - begun < seconds);
@@ -171,7 +174,9 @@ int main(int count, char **arguments)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (count < 4)
         give_up("usage: collectives PLACE SECONDS SIZE[,SIZE...] [OPERATION...]");
-    by_nccl = strcmp(arguments[1], "nccl") == 0;
+    by_nccl = strncmp(arguments[1], "nccl", 4) == 0;
+    if (strcmp(arguments[1], "nccl-queued") == 0)
+        queued = QUEUED;
     const bool on_device = by_nccl || strcmp(arguments[1], "device") == 0;
     if (on_device || strcmp(arguments[1], "beside") == 0)
         use_device(rank % device_count());

@@ -1,5 +1,5 @@
-/* NCCL's collectives, from the library that NCCL_LIBRARY names. A call has ended when it returns, as MPI's. The numbers and
- * types are those of nccl.h since release 2.10. */
+/* NCCL's collectives, from the library that NCCL_LIBRARY names. A call queues an operation. The numbers and types
+ * are those of nccl.h since release 2.10. */
 #include <dlfcn.h>
 
 typedef struct { char bytes[128]; } nccl_id;
@@ -97,6 +97,13 @@ static void nccl_call(const char *operation, char *send, char *receive, int floa
         failed = nccl_all_to_all(send, receive, share);
     else
         failed = nccl.reduce_scatter(send, receive, share, NCCL_FLOAT, NCCL_SUM, nccl.comm, nccl.stream);
-    if (failed || ((int (*)(nccl_stream))driver("cuStreamSynchronize"))(nccl.stream) != 0)
+    if (failed)
+        give_up("NCCL failed");
+}
+
+/* Waits for what is queued, so that a call has ended when it returns, as MPI's. */
+static void nccl_wait(void)
+{
+    if (((int (*)(nccl_stream))driver("cuStreamSynchronize"))(nccl.stream) != 0)
         give_up("NCCL failed");
 }

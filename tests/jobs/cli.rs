@@ -5,7 +5,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Driver, Test, cableway, eventually, finish, start};
+use crate::support::{Driver, Test, cableway, eventually, finish, skip, start};
 
 pub(crate) const TESTS: &[Test] = &[
     ("cli::wrong_input_is_explained", wrong_input_is_explained),
@@ -14,6 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("cli::explain_says_which_way_puts_and_gets_take", explain_says_which_way_puts_and_gets_take),
     ("cli::device_memory_without_a_driver_is_explained", device_memory_without_a_driver_is_explained),
     ("cli::a_comparison_is_printed_and_kept", a_comparison_is_printed_and_kept),
+    ("cli::collectives_are_compared", collectives_are_compared),
     ("cli::every_route_is_compared", every_route_is_compared),
     ("cli::a_comparison_ended_early_is_kept", a_comparison_ended_early_is_kept),
 ];
@@ -263,6 +264,23 @@ fn a_comparison_ended_early_is_kept() {
     assert!(md.contains("| cableway, host-beside-devices latency, 8 B |"), "{md}");
     assert!(html.contains("<h2>Goals</h2>") && html.ends_with("</html>\n"), "{html}");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Collective operations in host memory by Open MPI alone, and the copies that they need at least between devices.
+fn collectives_are_compared() {
+    if Command::new("mpirun").arg("--version").output().is_err() {
+        return skip("mpirun is not installed, so that collectives are not compared");
+    }
+    let driver = Driver::find();
+    let mut command = compare(&driver, &["allreduce", "alltoall"]);
+    command.args(["--rounds", "1", "--route", "sm,devices", "--program", "ob1,copies", "--up-to", "64K"]);
+    let finished = finish(&mut command).assert_success();
+    for title in ["sm (host to host over sm): alltoall, us", "devices (device 0 to device 1 over sm): allreduce, us"] {
+        // The row of 8 bytes has a time of one program, and none of the other one.
+        let table = finished.stdout.split(title).nth(1).unwrap_or_else(|| panic!("{title}: {finished:?}"));
+        let row = table.lines().find(|line| line.starts_with("| 8 |")).unwrap_or_default();
+        assert!(row.contains("("), "{title}: {table}");
+    }
 }
 
 /// Runs a comparison with the least possible work.

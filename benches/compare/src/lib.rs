@@ -45,7 +45,7 @@ pub struct Comparison {
     route: Vec<String>,
 
     /// Run only these tests
-    #[arg(long, value_delimiter = ',', default_values = ["latency", "message-rate", "bandwidth", "threaded-rate", "start"])]
+    #[arg(long, value_delimiter = ',', value_parser = plan::Test::ALL.map(plan::Test::name), default_values = plan::Test::ALL.map(plan::Test::name))]
     test: Vec<String>,
 
     /// Leave out these tests of these routes, as in sm:bandwidth

@@ -17,34 +17,77 @@ pub(crate) enum Test {
     ThreadedRate,
     /// The time of `MPI_Init`, in milliseconds.
     Start,
+    /// The time of a call, in microseconds: a sum of floats. Sizes are those of each rank's buffer.
+    Allreduce,
+    /// The time of a call, in microseconds.
+    Bcast,
+    /// The time of a call, in microseconds. Sizes are those of all ranks' shares together.
+    Allgather,
+    /// The time of a call, in microseconds. Sizes are those of each rank's buffer.
+    Alltoall,
+    /// The time of a call, in microseconds: a sum of floats. Sizes are those of all ranks' shares together.
+    ReduceScatter,
 }
 
 impl Test {
-    const ALL: [Test; 5] = [Test::Latency, Test::MessageRate, Test::Bandwidth, Test::ThreadedRate, Test::Start];
+    pub(crate) const ALL: [Test; 10] = [
+        Test::Latency,
+        Test::MessageRate,
+        Test::Bandwidth,
+        Test::ThreadedRate,
+        Test::Start,
+        Test::Allreduce,
+        Test::Bcast,
+        Test::Allgather,
+        Test::Alltoall,
+        Test::ReduceScatter,
+    ];
 
-    pub(crate) fn unit(self) -> &'static str {
+    /// Returns the name on the command line and in tables.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
-            Test::Latency => "us",
-            Test::MessageRate | Test::ThreadedRate => "messages/s",
-            Test::Bandwidth => "MB/s",
-            Test::Start => "ms",
+            Test::Latency => "latency",
+            Test::MessageRate => "message-rate",
+            Test::Bandwidth => "bandwidth",
+            Test::ThreadedRate => "threaded-rate",
+            Test::Start => "start",
+            Test::Allreduce => "allreduce",
+            Test::Bcast => "bcast",
+            Test::Allgather => "allgather",
+            Test::Alltoall => "alltoall",
+            Test::ReduceScatter => "reduce-scatter",
         }
     }
 
-    /// Returns whether only an MPI can run the test.
-    pub(crate) fn is_of_mpi(self) -> bool {
-        matches!(self, Test::ThreadedRate | Test::Start)
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Test::MessageRate | Test::ThreadedRate => "messages/s",
+            Test::Bandwidth => "MB/s",
+            Test::Start => "ms",
+            _ => "us",
+        }
+    }
+
+    /// Returns whether the test is a collective operation.
+    pub(crate) fn is_collective(self) -> bool {
+        matches!(self, Test::Allreduce | Test::Bcast | Test::Allgather | Test::Alltoall | Test::ReduceScatter)
+    }
+
+    /// Returns whether the test is one of messages between two processes, which need no MPI.
+    pub(crate) fn is_of_messages(self) -> bool {
+        matches!(self, Test::Latency | Test::MessageRate | Test::Bandwidth)
     }
 
     pub(crate) fn less_is_better(self) -> bool {
-        matches!(self, Test::Latency | Test::Start)
+        matches!(self.unit(), "us" | "ms")
     }
 
     /// Returns the number of messages in flight one way: 64 as in the OSU benchmarks, fewer if these exceed 256 MiB.
     pub(crate) fn window(self, size: u64) -> u64 {
         const MOST: u64 = 64;
         const BYTES: u64 = 256 << 20;
-        if self == Test::Latency { 1 } else { (BYTES / size.max(1)).clamp(1, MOST) }
+        let single = self == Test::Latency || self.is_collective();
+        if single { 1 } else { (BYTES / size.max(1)).clamp(1, MOST) }
     }
 
     /// Returns the message sizes for a route; none if the test adds nothing to the others there.
@@ -74,6 +117,8 @@ impl Test {
             // The extent is four times as long.
             ("strided", Test::Latency) => vec![256 * KIB, 16 * MIB],
             ("irregular-64" | "irregular-8", Test::Latency) => vec![64 * KIB, MIB, 16 * MIB],
+            ("sm", test) if test.is_collective() => vec![8, 4 * KIB, 64 * KIB, MIB],
+            ("devices", test) if test.is_collective() => vec![8, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB],
             _ => Vec::new(),
         }
     }
@@ -81,13 +126,7 @@ impl Test {
 
 impl fmt::Display for Test {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Test::Latency => "latency",
-            Test::MessageRate => "message-rate",
-            Test::Bandwidth => "bandwidth",
-            Test::ThreadedRate => "threaded-rate",
-            Test::Start => "start",
-        })
+        out.write_str(self.name())
     }
 }
 

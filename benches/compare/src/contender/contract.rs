@@ -3,8 +3,11 @@
 use crate::error::Error;
 use crate::plan::Series;
 
-/// The programs in the order of the report: Cableway, the peers, and the driver's copies, which bound all of them.
-pub(crate) const PROGRAMS: [&str; 6] = ["cableway", "cableway-mpi", "ob1", "ucx", "nccl", "copies"];
+/// The programs in the order of the report: Cableway, the peers, NCCL with several operations in a stream, and the driver's
+/// copies, which bound all of them.
+pub(crate) const PROGRAMS: [&str; 7] = ["cableway", "cableway-mpi", "ob1", "ucx", "nccl", QUEUED, "copies"];
+/// NCCL without a wait after each operation. It is no peer, because MPI's calls wait.
+pub(crate) const QUEUED: &str = "nccl-queued";
 /// The programs that Cableway is compared with.
 pub(crate) const PEERS: [&str; 3] = ["ob1", "ucx", "nccl"];
 /// The program that no message can be faster than.
@@ -20,7 +23,7 @@ pub(crate) trait Contender {
 
     /// Returns whether the program can run the series.
     fn takes(&self, series: &Series) -> bool {
-        !series.test.is_of_mpi()
+        series.test.is_of_messages()
     }
 
     /// Measures one figure for each size of the series, for about `seconds` each.

@@ -25,7 +25,8 @@ pub(crate) fn find(name: &str, place: Place, subject: &Subject) -> Result<Box<dy
         "cableway-mpi" => Ok(Box::new(open_mpi::OpenMpi::cableway(place, subject.component.clone())?)),
         "ob1" => Ok(Box::new(open_mpi::OpenMpi::ob1(place)?)),
         "ucx" => Ok(Box::new(ucx::Ucx::find(place)?)),
-        "nccl" => Ok(Box::new(nccl::Nccl::find(subject.devices)?)),
+        "nccl" => Ok(Box::new(nccl::Nccl::find(place, subject.devices, false)?)),
+        contract::QUEUED => Ok(Box::new(nccl::Nccl::find(place, subject.devices, true)?)),
         #[cfg(feature = "cuda")]
         "copies" => Ok(Box::new(copies::Copies::find(place, subject.devices)?)),
         other => Err(Error::Missing(format!("unknown program '{other}': choose from {}", PROGRAMS.join(", ")))),

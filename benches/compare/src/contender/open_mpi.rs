@@ -15,6 +15,9 @@ const DEVICE: &str = include_str!("../../../peers/device.h");
 #[cfg(not(feature = "cuda"))]
 const DEVICE: &str = include_str!("../../../peers/no_device.h");
 
+/// NCCL's collectives, which the program of collectives has beside those of MPI.
+const NCCL: &str = include_str!("../../../peers/nccl.h");
+
 /// The PML of Open MPI that carries the messages.
 enum Pml {
     /// Open MPI's own ob1, over its own transports.
@@ -26,7 +29,8 @@ enum Pml {
 pub(super) struct OpenMpi {
     pml: Pml,
     place: Place,
-    program: PathBuf,
+    point_to_point: PathBuf,
+    collectives: PathBuf,
     version: String,
 }
 
@@ -47,9 +51,13 @@ impl OpenMpi {
             |_| Error::Missing("needs mpirun and mpicc: apt-get install -y openmpi-bin libopenmpi-dev".into());
         let version = output_of(Command::new("mpirun").arg("--version")).map_err(missing)?;
         let version = version.lines().next().unwrap_or_default().to_owned();
-        let source = include_str!("../../../peers/point_to_point.c").replace("#include \"device.h\"", DEVICE);
-        let program = compiled("point_to_point", &source, "mpicc", &["-pthread", "-ldl"])?;
-        Ok(OpenMpi { pml, place, program, version })
+        let program = |name, source: &str| {
+            let source = source.replace("#include \"device.h\"", DEVICE).replace("#include \"nccl.h\"", NCCL);
+            compiled(name, &source, "mpicc", &["-pthread", "-ldl"])
+        };
+        let point_to_point = program("point_to_point", include_str!("../../../peers/point_to_point.c"))?;
+        let collectives = program("collectives", include_str!("../../../peers/collectives.c"))?;
+        Ok(OpenMpi { pml, place, point_to_point, collectives, version })
     }
 
     /// `mpirun` with the transport as a user would select it, or with Open MPI's defaults.
@@ -108,7 +116,7 @@ impl OpenMpi {
             command.args(["--mca", "pml_cableway_device_copier", "yes"]);
         }
         let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-        command.arg(&self.program).args([&series.test.to_string(), &list, &seconds.to_string()]);
+        command.arg(&self.point_to_point).args([&series.test.to_string(), &list, &seconds.to_string()]);
         command.args([&window.to_string(), route.name]);
         if route.on_device() {
             command.args(route.memory.map(|memory| memory.to_string()));
@@ -116,6 +124,35 @@ impl OpenMpi {
         }
         command
     }
+}
+
+impl OpenMpi {
+    /// Measures a collective operation. `memory` is the place that the program of collectives reads: `host`, `device`, or
+    /// one of NCCL's. The environment gets `variables`.
+    pub(super) fn collective(
+        &self,
+        series: &Series,
+        memory: &str,
+        seconds: f64,
+        variables: &[(&str, &str)],
+    ) -> Result<Vec<Sample>, Error> {
+        let operation = series.test.to_string();
+        let list = series.sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let mut command = self.mpirun(series.route.btl);
+        command.envs(variables.iter().copied()).arg(&self.collectives);
+        command.args([memory, &seconds.to_string(), &list, &operation]);
+        Ok(times_of(&operation, &output_of(&mut command)?))
+    }
+}
+
+/// Reads lines as the program of collectives prints them: operation, bytes, microseconds.
+fn times_of(operation: &str, lines: &str) -> Vec<Sample> {
+    let time = |line: &str| {
+        let mut words = line.split_whitespace();
+        let size = (words.next()? == operation).then(|| words.next())??.parse().ok()?;
+        Some(Sample { size, value: words.next()?.parse().ok()? })
+    };
+    lines.lines().filter_map(time).collect()
 }
 
 impl Contender for OpenMpi {
@@ -137,6 +174,10 @@ impl Contender for OpenMpi {
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
+        if series.test.is_collective() {
+            let memory = if series.route.on_device() { "device" } else { "host" };
+            return self.collective(series, memory, seconds, &[]);
+        }
         let mut samples = Vec::new();
         for (sizes, window) in series.runs() {
             samples.extend(samples_of(&output_of(&mut self.point_to_point(series, sizes, window, seconds))?));
@@ -202,6 +243,13 @@ mod tests {
             "Now starting the main loop\n  0:       8 bytes 100000 times -->     80.47 Mbps in       0.76 usec\n";
         assert_eq!(latency_in(said), Some(0.76));
         assert_eq!(latency_in("no such program"), None);
+    }
+
+    #[test]
+    fn times_of_collectives_are_read() {
+        let said = "a warning\nallreduce                     8        12.25  (100 calls)\nbcast 8 3.5 (7 calls)\n";
+        let times: Vec<_> = times_of("allreduce", said).iter().map(|sample| (sample.size, sample.value)).collect();
+        assert_eq!(times, [(8, 12.25)]);
     }
 
     #[test]

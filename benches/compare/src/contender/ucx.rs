@@ -82,9 +82,9 @@ impl Ucx {
             Figures::read(&printed).ok_or_else(|| Error::NoFigure { command: shown(&client), said: printed })?;
         self.rates.borrow_mut().insert((series.test, series.route.name, size), 1e6 / figures.microseconds);
         let value = match series.test {
-            Test::Latency | Test::Start => figures.microseconds,
-            Test::MessageRate | Test::ThreadedRate => figures.rate,
+            Test::MessageRate => figures.rate,
             Test::Bandwidth => size as f64 / figures.microseconds,
+            _ => figures.microseconds,
         };
         Ok(Sample { size, value })
     }
@@ -116,7 +116,7 @@ impl Contender for Ucx {
     /// Its datatypes are not those of a device, and it uses no device beside its messages.
     fn takes(&self, series: &Series) -> bool {
         let route = series.route;
-        !series.test.is_of_mpi() && route.shape == Shape::Contiguous && !route.beside_devices()
+        series.test.is_of_messages() && route.shape == Shape::Contiguous && !route.beside_devices()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
@@ -126,8 +126,8 @@ impl Contender for Ucx {
 
 fn name_of(test: Test) -> &'static str {
     match test {
-        Test::Latency | Test::Start => "tag_lat",
-        Test::MessageRate | Test::ThreadedRate | Test::Bandwidth => "tag_bw",
+        Test::MessageRate | Test::Bandwidth => "tag_bw",
+        _ => "tag_lat",
     }
 }
 

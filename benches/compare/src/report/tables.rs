@@ -151,10 +151,10 @@ pub(super) fn goal_rows(plan: &Plan, results: &Results) -> Vec<GoalRow> {
 
 pub(super) fn figure(test: Test, value: f64) -> String {
     match test {
-        Test::Latency => format!("{value:.3}"),
         Test::MessageRate | Test::ThreadedRate => format!("{:.2} M", value / 1e6),
         Test::Start => format!("{value:.1}"),
         Test::Bandwidth => format!("{value:.0}"),
+        _ => format!("{value:.3}"),
     }
 }
 
