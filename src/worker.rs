@@ -13,14 +13,19 @@ use crate::{Error, Parts};
 
 impl World {
     /// Makes another world of the same processes, with the same ranks and parameters, and with locks and connections of its
-    /// own. A thread that uses its own worker never waits for threads that use others, so rates of small messages grow with
-    /// the number of threads. UCX has workers for this, and LCI has devices. Collective on [`communicator`](Self::communicator).
+    /// own. For messages in host memory a thread that uses its own worker never waits for threads that use others, so rates of
+    /// small messages grow with the number of threads. Workers share what the process knows of devices, and its streams for
+    /// copies. UCX has workers for this, and LCI has devices. Collective on [`communicator`](Self::communicator).
     ///
     /// Communicators, registrations, remote keys and handlers belong to the worker that made them. Nothing orders messages of
     /// one worker after those of another one. Messages of a worker progress only while a thread is in a call of this worker, or
-    /// if the parameter `progress_thread` gives it a thread. A worker may outlive the world that made it.
+    /// if the parameter `progress_thread` gives it a thread. So [`finalize`](Self::finalize) a
+    /// worker that no thread uses any more: a message that a call has accepted may leave in a later call. And end registrations
+    /// before the last collective call on a worker: their end waits for peers, which hear of it in calls of their worker. A
+    /// worker may outlive the world that made it.
     ///
-    /// This takes a few milliseconds, and connects to no peer. Each worker has its own shared memory and its own sockets.
+    /// This takes a few milliseconds. Each worker has its own shared memory and its own sockets, and connects to a peer at the
+    /// first message.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), cableway::Error> {
@@ -41,7 +46,7 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// A rank failed, or a transport cannot be opened.
+    /// A rank failed, or one of them cannot open a transport. Then no rank gets a worker.
     pub fn worker(&self) -> Result<World, Error> {
         let inner = self.inner();
         let job = inner.modex.job().part(&inner.number_of_next_worker().to_string());
@@ -55,9 +60,15 @@ impl World {
         });
         let (parameters, devices) = (inner.parameters.clone(), self.devices().clone());
         let joined = World::join(Seat { modex: exchange.clone(), parameters, devices });
-        joined.map_err(|error| exchange.failure.lock().take().unwrap_or(error))
+        joined.map_err(|error| {
+            exchange.give_up();
+            exchange.failure.lock().take().unwrap_or(error)
+        })
     }
 }
+
+/// In place of the length of its values, from a rank that cannot make its worker.
+const GAVE_UP: u64 = u64::MAX;
 
 /// The values that a process publishes under their keys.
 type Values = HashMap<String, Vec<u8>>;
@@ -91,11 +102,18 @@ impl Modex for Exchange {
         let carrier = self.carrier.lock().take();
         let carrier = carrier.ok_or_else(|| failed("they have been exchanged before".into()))?;
         let mine = encode(&self.own.lock());
-        let (bytes, lens) = exchange(&carrier, &mine).map_err(|error| {
+        let noted = |error: Error| {
             let reason = error.to_string();
             *self.failure.lock() = Some(error);
             failed(reason)
-        })?;
+        };
+        let lens = lengths(&carrier, mine.len() as u64).map_err(noted)?;
+        if let Some(rank) = lens.iter().position(|len| *len == GAVE_UP) {
+            return Err(failed(format!("rank {rank} cannot make its worker; its error says why")));
+        }
+        let lens: Vec<usize> = lens.into_iter().map(|len| len as usize).collect();
+        let mut bytes = vec![0_u8; lens.iter().sum()];
+        carrier.allgatherv(&mine, &mut bytes, Parts::new(&lens)).map_err(noted)?;
         let mut rest = &bytes[..];
         let each = lens.into_iter().map(|len| {
             let (own, others) = rest.split_at_checked(len)?;
@@ -120,14 +138,22 @@ impl Modex for Exchange {
     }
 }
 
-/// Gathers bytes of all ranks. Returns them in rank order, and the number of those of each rank.
-fn exchange(on: &Communicator, mine: &[u8]) -> Result<(Vec<u8>, Vec<usize>), Error> {
-    let mut lens = vec![0_u64; on.size() as usize];
-    on.allgather(&[mine.len() as u64], &mut lens)?;
-    let lens: Vec<usize> = lens.into_iter().map(|len| len as usize).collect();
-    let mut all = vec![0_u8; lens.iter().sum()];
-    on.allgatherv(mine, &mut all, Parts::new(&lens))?;
-    Ok((all, lens))
+impl Exchange {
+    /// Tells the other ranks that this one cannot make its worker, unless addresses have been exchanged. They wait for it.
+    fn give_up(&self) {
+        if let Some(carrier) = self.carrier.lock().take()
+            && let Err(error) = lengths(&carrier, GAVE_UP)
+        {
+            log::debug!("not every rank knows that this one makes no worker: {error}");
+        }
+    }
+}
+
+/// Gathers the length of what each rank publishes.
+fn lengths(on: &Communicator, mine: u64) -> Result<Vec<u64>, Error> {
+    let mut lens = vec![0; on.size() as usize];
+    on.allgather(&[mine], &mut lens)?;
+    Ok(lens)
 }
 
 /// Writes each value as `| key length: u32 | key | value length: u32 | value |`, little-endian.

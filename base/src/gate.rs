@@ -154,10 +154,10 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Adds `n`.
+    /// Adds `n`. Returns how much the calling thread, and others that share its shard, have added.
     #[inline]
-    pub fn add(&self, n: usize) {
-        self.shards[shard() % SHARDS].0.fetch_add(n, Ordering::Relaxed);
+    pub fn add(&self, n: usize) -> usize {
+        self.shards[shard() % SHARDS].0.fetch_add(n, Ordering::Relaxed).wrapping_add(n)
     }
 
     /// Returns the sum, which may miss additions that are made meanwhile.
@@ -373,7 +373,7 @@ mod tests {
         let sum = Spread::default();
         std::thread::scope(|scope| {
             for _ in 0..2 * SHARDS {
-                scope.spawn(|| (0..100).for_each(|_| sum.add(2)));
+                scope.spawn(|| (1..=100).for_each(|_| assert!(sum.add(2) >= 2)));
             }
         });
         assert_eq!(sum.get(), 2 * SHARDS as u64 * 200);

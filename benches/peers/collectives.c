@@ -160,7 +160,7 @@ static void run(const char *operation, char *send, char *receive, size_t bytes, 
     }
     qsort(times, (size_t)calls, sizeof *times, by_size);
     if (rank == 0) {
-        printf("%-18s %12zu %12.2f  (%d calls)\n", operation, bytes, 1e6 * times[calls / 2], calls);
+        printf("%-18s %12zu %12.3f  (%d calls)\n", operation, bytes, 1e6 * times[calls / 2], calls);
         fflush(stdout);
     }
 }

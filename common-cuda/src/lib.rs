@@ -82,7 +82,7 @@ pub use facts::{DeviceFacts, DriverFacts, Facts, Link, Vendor};
 pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, Reach, WeakMapping};
 pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
 pub use mapping_counts::MappingCounts;
-pub use mapping_gate::{MappingsAllowed, MappingsHeld};
+pub use mapping_gate::{Holder, MappingsAllowed, MappingsHeld};
 pub use memory::{
     BlockList, BounceBuffer, BouncePool, HostMemory, HostPool, HostRegistration, MOST_LISTED_BLOCKS, Packing, Spread,
 };

@@ -16,6 +16,38 @@ type Closing = Box<dyn FnOnce() + Send>;
 /// Called when a mapping is to be closed later. Returns false once it is not needed any more.
 type Waker = Box<dyn Fn() -> bool + Send>;
 
+/// Who holds mappings off. It overrides its own holds, and not those of others: several engines of a process share devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder(usize);
+
+impl Holder {
+    /// Returns the holder that an engine is. The engine lives as long as its holds.
+    pub fn of<T>(engine: &T) -> Holder {
+        Holder(std::ptr::from_ref(engine).addr())
+    }
+}
+
+/// The holders of values of [`MappingsHeld`] and of [`MappingsAllowed`], one for each value.
+#[derive(Default)]
+struct Holders {
+    held: Vec<Holder>,
+    allowed: Vec<Holder>,
+}
+
+impl Holders {
+    /// Returns whether one of those that override their holds has all of the holds.
+    fn is_overridden(&self) -> bool {
+        self.allowed.iter().any(|allowed| self.held.iter().all(|held| held == allowed))
+    }
+}
+
+/// Removes one of the equal values.
+fn remove_one(from: &mut Vec<Holder>, holder: Holder) {
+    if let Some(at) = from.iter().position(|one| *one == holder) {
+        from.swap_remove(at);
+    }
+}
+
 /// Lets mappings be opened and closed and kernels be loaded, or not.
 #[derive(Default)]
 pub(crate) struct Gate {
@@ -23,8 +55,7 @@ pub(crate) struct Gate {
     held: AtomicUsize,
     /// Those of them that no [`MappingsAllowed`] overrides.
     firm: AtomicUsize,
-    /// Values of [`MappingsAllowed`].
-    allowed: AtomicUsize,
+    holders: Mutex<Holders>,
     /// Shared by threads that open or close mappings or load kernels.
     opening: RwLock<()>,
     /// Mappings that are to be closed once that is not held off.
@@ -37,13 +68,15 @@ pub(crate) struct Gate {
 /// While such a value lives, no memory of a peer is mapped anew or unmapped, and no kernels are loaded.
 pub struct MappingsHeld {
     gate: Arc<Gate>,
+    holder: Holder,
     firm: bool,
     origin: Origin,
 }
 
-/// While such a value lives, memory of peers is mapped and unmapped and kernels are loaded although that is held off.
+/// While such a value lives, memory of peers is mapped and unmapped and kernels are loaded although its holder holds that off.
 pub struct MappingsAllowed {
     gate: Arc<Gate>,
+    holder: Holder,
 }
 
 impl Gate {
@@ -53,8 +86,8 @@ impl Gate {
         let guard = self.opening.read_recursive();
         // `hold` and the end of `allow` count before they wait for threads inside. So a thread that may go on by their
         // counts is waited for.
-        let allowed = || self.allowed.load(Ordering::SeqCst) != 0 && self.firm.load(Ordering::SeqCst) == 0;
-        let open = self.held.load(Ordering::SeqCst) == 0 || allowed();
+        let overridden = || self.firm.load(Ordering::SeqCst) == 0 && self.holders.lock().is_overridden();
+        let open = self.held.load(Ordering::SeqCst) == 0 || overridden();
         open.then_some(guard)
     }
 
@@ -95,29 +128,30 @@ impl Gate {
         }
     }
 
-    /// Lets mappings be opened and closed and kernels be loaded although that is held off.
-    pub(crate) fn allow(self: &Arc<Self>) -> MappingsAllowed {
-        self.allowed.fetch_add(1, Ordering::SeqCst);
-        let allowed = MappingsAllowed { gate: self.clone() };
+    /// Lets mappings be opened and closed and kernels be loaded although `holder` holds that off.
+    pub(crate) fn allow(self: &Arc<Self>, holder: Holder) -> MappingsAllowed {
+        self.holders.lock().allowed.push(holder);
+        let allowed = MappingsAllowed { gate: self.clone(), holder };
         self.close_rest();
         allowed
     }
 
     /// Holds mappings and kernels off, after those being opened, closed or loaded now.
-    pub(crate) fn hold(self: &Arc<Self>) -> MappingsHeld {
-        self.count_hold(false)
+    pub(crate) fn hold(self: &Arc<Self>, holder: Holder) -> MappingsHeld {
+        self.count_hold(holder, false)
     }
 
     /// Does the same, and [`allow`](Self::allow) has no effect meanwhile.
-    pub(crate) fn hold_firmly(self: &Arc<Self>) -> MappingsHeld {
+    pub(crate) fn hold_firmly(self: &Arc<Self>, holder: Holder) -> MappingsHeld {
         self.firm.fetch_add(1, Ordering::SeqCst);
-        self.count_hold(true)
+        self.count_hold(holder, true)
     }
 
-    fn count_hold(self: &Arc<Self>, firm: bool) -> MappingsHeld {
+    fn count_hold(self: &Arc<Self>, holder: Holder, firm: bool) -> MappingsHeld {
+        self.holders.lock().held.push(holder);
         self.held.fetch_add(1, Ordering::SeqCst);
         drop(self.opening.write());
-        MappingsHeld { gate: self.clone(), firm, origin: Origin::here() }
+        MappingsHeld { gate: self.clone(), holder, firm, origin: Origin::here() }
     }
 }
 
@@ -127,9 +161,13 @@ impl Drop for MappingsHeld {
         if self.firm {
             self.gate.firm.fetch_sub(1, Ordering::SeqCst);
         }
+        let last = self.gate.held.fetch_sub(1, Ordering::SeqCst) == 1;
         // The driver does not work in a forked child, and locks may be held for ever.
-        if self.gate.held.fetch_sub(1, Ordering::SeqCst) == 1 && self.origin.is_here() {
-            self.gate.close_rest();
+        if self.origin.is_here() {
+            remove_one(&mut self.gate.holders.lock().held, self.holder);
+            if last {
+                self.gate.close_rest();
+            }
         }
     }
 }
@@ -137,7 +175,7 @@ impl Drop for MappingsHeld {
 impl Drop for MappingsAllowed {
     /// Waits for the mappings that are being opened.
     fn drop(&mut self) {
-        self.gate.allowed.fetch_sub(1, Ordering::SeqCst);
+        remove_one(&mut self.gate.holders.lock().allowed, self.holder);
         drop(self.gate.opening.write());
     }
 }
@@ -146,10 +184,31 @@ impl Drop for MappingsAllowed {
 mod tests {
     use super::*;
 
+    const ONE: Holder = Holder(1);
+    const OTHER: Holder = Holder(2);
+
+    #[test]
+    fn a_holder_overrides_its_own_holds_only() {
+        let gate = Arc::new(Gate::default());
+        let (own, again) = (gate.hold(ONE), gate.hold(ONE));
+        let allowed = gate.allow(ONE);
+        assert!(gate.enter().is_some());
+        let others = gate.hold(OTHER);
+        assert!(gate.enter().is_none(), "the other one's stream may wait");
+        let both = gate.allow(OTHER);
+        assert!(gate.enter().is_none(), "neither has all of the holds");
+        drop(others);
+        assert!(gate.enter().is_some());
+        drop(allowed);
+        assert!(gate.enter().is_none(), "the other one has no hold left");
+        drop((own, again, both));
+        assert!(gate.enter().is_some());
+    }
+
     #[test]
     fn mappings_are_held_off_until_the_last_value_is_dropped() {
         let gate = Arc::new(Gate::default());
-        let (first, second) = (gate.hold(), gate.hold());
+        let (first, second) = (gate.hold(ONE), gate.hold(ONE));
         drop(first);
         assert!(gate.enter().is_none());
         drop(second);
@@ -159,8 +218,8 @@ mod tests {
     #[test]
     fn mappings_that_are_held_off_are_allowed_for_a_while() {
         let gate = Arc::new(Gate::default());
-        let held = gate.hold();
-        let allowed = gate.allow();
+        let held = gate.hold(ONE);
+        let allowed = gate.allow(ONE);
         assert!(gate.enter().is_some());
         drop(allowed);
         assert!(gate.enter().is_none());
@@ -171,8 +230,8 @@ mod tests {
     #[test]
     fn a_firm_hold_is_not_overridden() {
         let gate = Arc::new(Gate::default());
-        let allowed = gate.allow();
-        let firm = gate.hold_firmly();
+        let allowed = gate.allow(ONE);
+        let firm = gate.hold_firmly(ONE);
         assert!(gate.is_held() && gate.enter().is_none());
         drop(firm);
         assert!(gate.enter().is_some());
@@ -186,7 +245,7 @@ mod tests {
         gate.add_waker(move || count.fetch_add(1, Ordering::SeqCst) == 0);
         gate.close(|| {});
         assert_eq!(woken.load(Ordering::SeqCst), 0, "it was closed at once");
-        let _held = gate.hold();
+        let _held = gate.hold(ONE);
         (0..3).for_each(|_| gate.close(|| {}));
         assert_eq!(woken.load(Ordering::SeqCst), 2, "until it is not needed any more");
     }
@@ -203,10 +262,10 @@ mod tests {
         let count = || closed.load(Ordering::SeqCst);
         close();
         assert_eq!(count(), 1, "nothing is held");
-        let held = gate.hold();
+        let held = gate.hold(ONE);
         close();
         assert_eq!((count(), gate.has_unclosed()), (1, true));
-        let allowed = gate.allow();
+        let allowed = gate.allow(ONE);
         assert_eq!((count(), gate.has_unclosed()), (2, false));
         close();
         assert_eq!(count(), 3, "allowed");
@@ -223,7 +282,7 @@ mod tests {
         let guard = gate.enter().expect("nothing is held");
         let other = gate.clone();
         let holder = std::thread::spawn(move || {
-            let held = other.hold();
+            let held = other.hold(ONE);
             assert!(other.enter().is_none());
             drop(held);
         });

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use cableway_base::Parameters;
 use cableway_common_cuda::{
-    BufferKind, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Imports, Order, Reach, Vendor, WaitCondition,
-    WordOperation,
+    BufferKind, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Holder, Imports, Order, Reach, Vendor,
+    WaitCondition, WordOperation,
 };
 use common::app::{Handle, NON_BLOCKING_STREAM};
 use common::{app, collect_log, devices, devices_with, isolated, pattern};
@@ -100,14 +100,14 @@ fn memory_is_mapped_and_accessed_at_its_second_use() {
     let imports = imports(&devices, &[]);
     let at = mine.location();
     assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::NotYet)));
-    let held = devices.hold_mappings();
+    let held = devices.hold_mappings(Holder::of(&devices));
     for _ in 0..3 {
         assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::NotYet)), "mappings are held off");
     }
     drop(held);
     let Ok(Reach::Mapped(mapped)) = imports.reach(7, &told[0], &at, 8) else { panic!("not mapped") };
     assert_eq!(imports.open(), (1, told[0].len));
-    let _held = devices.hold_mappings();
+    let _held = devices.hold_mappings(Holder::of(&devices));
     assert_eq!(devices.mappings().take(), (1, 0));
     assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::Mapped(_))));
     assert_eq!(devices.mappings().take(), (0, 1));
@@ -150,7 +150,7 @@ fn mappings_are_closed_once_no_stream_may_wait() {
     let reached = imports.reach(7, &told[0], &mine.location(), LEN as u64);
     assert!(matches!(reached, Ok(Reach::Mapped(_))));
     drop(reached);
-    let held = devices.hold_mappings();
+    let held = devices.hold_mappings(Holder::of(&devices));
     let wait = WordOperation::wait(words.device_address(0), 1, WaitCondition::GreaterOrEqual);
     // SAFETY: the words live until the stream has passed the operation.
     unsafe { stream.operate(&[wait]) }.unwrap();

@@ -3,8 +3,8 @@
 mod common;
 
 use cableway_common_cuda::{
-    BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, Element, ProgramStream, ReduceOperation, StreamWords,
-    Vendor, WaitCondition, WordAccess, WordOperation,
+    BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, Element, Holder, ProgramStream, ReduceOperation,
+    StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
 };
 use common::app::{BLOCKING_STREAM, CAPTURE_THREAD_LOCAL, Handle, LEGACY_STREAM, NON_BLOCKING_STREAM};
 use common::{App, app, devices, isolated, isolated_each, on_simulated_driver};
@@ -183,7 +183,7 @@ fn no_kernels_are_loaded_while_a_stream_waits() {
         let (app, devices, stream, words) = started();
         let buffer = DeviceBuffer::new(&devices, DeviceIndex(0), BufferKind::Device, 64).unwrap();
         let at = buffer.location();
-        let held = devices.hold_mappings();
+        let held = devices.hold_mappings(Holder::of(&devices));
         let access = WordAccess::Wait(WaitCondition::GreaterOrEqual);
         operate(&stream, &[WordOperation { address: words.device_address(0), value: 1, wide: true, access }]);
         assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32), "loading is held off");
@@ -194,7 +194,7 @@ fn no_kernels_are_loaded_while_a_stream_waits() {
             app.cuStreamSynchronize(stream).unwrap();
         }
         assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32), "loading is held off");
-        let allowed = devices.allow_mappings();
+        let allowed = devices.allow_mappings(Holder::of(&devices));
         stream.load_reductions();
         drop(allowed);
         // Each class has kernels of its own.

@@ -1,10 +1,11 @@
 //! Workers: worlds of the same processes, each with its own locks and connections.
 
 use std::error::Error;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cableway::{ReduceOperation, RemoteKey, Signal, SignalUpdate, World};
+use cableway::{ReduceOperation, RemoteKey, Signal, SignalUpdate, StartedBy, World};
 
 use crate::faults;
 use crate::support::{Driver, Role, Test, finish, libdir_option, over, role_job, transports};
@@ -16,6 +17,9 @@ pub(crate) const TESTS: &[Test] = &[
         drop(finish(&mut role_job(1, &[], "workers_outlive")).assert_success())
     }),
     ("workers::other_threads_go_on_while_workers_are_made", || with_every_driver(2, "workers_made_late")),
+    ("workers::a_rank_that_cannot_make_its_worker_is_an_error_everywhere", || {
+        drop(finish(&mut role_job(3, &["--set", "btl=tcp"], "workers_without_ports")).assert_success());
+    }),
     ("workers::a_rank_that_dies_ends_the_making_of_workers", || faults::every_transport("workers_die")),
 ];
 
@@ -23,6 +27,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("workers_of_threads", of_threads),
     ("workers_outlive", outlive),
     ("workers_made_late", made_late),
+    ("workers_without_ports", without_ports),
     ("workers_die", die),
 ];
 
@@ -61,9 +66,15 @@ fn of_threads() -> Outcome {
     )
     .map_err(|error| error.to_string())?;
     std::thread::scope(|threads| {
-        let all = workers.iter().chain([&world]);
-        let running: Vec<_> =
-            (0..).zip(all).map(|(thread, own)| threads.spawn(move || exchange(own, thread))).collect();
+        let of_workers = (1..).zip(workers).map(|(thread, own)| {
+            threads.spawn(move || {
+                exchange(&own, thread)?;
+                // Nobody uses the worker after this, so its last messages leave here.
+                expect(&own.finalize(), &true)
+            })
+        });
+        let running: Vec<_> = of_workers.collect();
+        exchange(&world, 0)?;
         running.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
     })
     .map_err(|error| error.to_string())?;
@@ -105,7 +116,10 @@ fn exchange(world: &World, thread: u32) -> InThread {
     signal.wait_until(0, peer, |word| word == 1)?;
     on.barrier()?;
     expect(&memory.into_memory(), &values(peer, thread, 1000))?;
-    on_device(world, thread)
+    drop(signal);
+    on_device(world, thread)?;
+    // The end of a registration waits for the peer, which hears of it only in calls of this worker.
+    Ok(on.barrier()?)
 }
 
 /// Messages of device memory, whose mappings every worker of this process has for itself.
@@ -145,6 +159,8 @@ fn outlive() -> Outcome {
         on.sendrecv(&values(me, 0, len), (to, 0), &mut inbox, (from, 0))?;
         expect(&inbox, &values(from, 0, len)).map_err(|error| error.to_string())?;
     }
+    // Nobody uses it after this, so its last messages leave here.
+    expect(&next.finalize(), &true).map_err(|error| error.to_string())?;
     let mut sum = [1_u32];
     worker.communicator().allreduce_in_place(&mut sum, ReduceOperation::Sum)?;
     Ok(expect(&sum[0], &size).map_err(|error| error.to_string())?)
@@ -170,14 +186,42 @@ fn made_late() -> Outcome {
     Ok(made.communicator().barrier()?)
 }
 
+/// Rank 1 has one port, which its world takes. Nobody gets a worker, and the world goes on.
+fn without_ports() -> Outcome {
+    let mut options = World::options()?;
+    if StartedBy::detect() == StartedBy::Cableway && std::env::var("CABLEWAY_JOB_RANK")? == "1" {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        options = options.set("btl_tcp_port_min", &port.to_string())?.set("btl_tcp_port_range", "1")?;
+    }
+    let world = options.init()?;
+    let expected = if world.rank() == 1 { "port" } else { "rank 1 cannot make its worker" };
+    for _ in 0..2 {
+        match world.worker() {
+            Ok(_) => return Err("a worker was made without a port".into()),
+            Err(error) if error.to_string().contains(expected) => {}
+            Err(error) => return Err(format!("'{error}' in place of '{expected}'").into()),
+        }
+        let mut sum = [1_u32];
+        world.communicator().allreduce_in_place(&mut sum, ReduceOperation::Sum)?;
+        expect(&sum[0], &3).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
 /// Rank 1 dies before it makes a worker with the others.
 fn die() -> Outcome {
     let world = World::init()?;
-    world.communicator().barrier()?;
+    let on = world.communicator();
     if world.rank() == 1 {
+        for other in [0, 2] {
+            on.recv(&mut [0_u8], other, 0)?;
+        }
         return faults::kill_myself();
     }
+    // The others are connected to it, and wait for nothing of it before they make a worker.
+    on.send(&[0_u8], 1, 0)?;
+    faults::others_go_on(on)?;
     faults::fails_soon("making a worker", || world.worker().map(drop))?;
-    faults::others_go_on(world.communicator())?;
+    faults::others_go_on(on)?;
     faults::survived()
 }

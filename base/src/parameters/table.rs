@@ -223,7 +223,7 @@ parameters {
         "Set it and btl_tcp_port_range to the ports that a firewall allows.";
     btl_tcp_port_range: Count = "1000",
         "number of ports to try, starting at btl_tcp_port_min",
-        "Use at least the number of ranks on a node. A rank that finds no free port in the range does not start.";
+        "Use at least the number of ranks on a node, and of their workers. A rank that finds no free port in the range does not start.";
     btl_tcp_sndbuf: Size = "0",
         "size of the socket send buffer; 0 lets the system choose",
         "The system adapts its buffers up to a maximum. Set this only for networks of high bandwidth and latency that need more.";

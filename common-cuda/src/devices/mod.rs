@@ -33,7 +33,7 @@ use crate::error::DeviceError;
 use crate::host_ranges;
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::mapping_counts::MappingCounts;
-use crate::mapping_gate::{Gate, MappingsAllowed, MappingsHeld};
+use crate::mapping_gate::{Gate, Holder, MappingsAllowed, MappingsHeld};
 use crate::memory::HostPool;
 use crate::platform::Platform;
 
@@ -222,14 +222,14 @@ impl Devices {
     /// Has no memory of peers mapped anew or unmapped, no kernels loaded and no costs measured while the value lives, after
     /// what is being done of that now. Mappings that are open and kernels that are loaded are used as before. Blocks for some
     /// milliseconds at most, unless costs are being measured or the driver waits for the program's kernels.
-    pub fn hold_mappings(&self) -> MappingsHeld {
-        self.state.mapping_gate.hold()
+    pub fn hold_mappings(&self, holder: Holder) -> MappingsHeld {
+        self.state.mapping_gate.hold(holder)
     }
 
     /// Does the same, and [`allow_mappings`](Self::allow_mappings) has no effect meanwhile: for callers whose kernels run in
     /// streams that nobody has described.
-    pub fn hold_mappings_firmly(&self) -> MappingsHeld {
-        self.state.mapping_gate.hold_firmly()
+    pub fn hold_mappings_firmly(&self, holder: Holder) -> MappingsHeld {
+        self.state.mapping_gate.hold_firmly(holder)
     }
 
     /// Returns whether mappings are held off: a stream of the program may wait for a message.
@@ -237,10 +237,11 @@ impl Devices {
         self.state.mapping_gate.is_held()
     }
 
-    /// Has memory of peers mapped and unmapped and kernels loaded while the value lives, although that is held off: a caller
-    /// that has seen that no stream waits may map and load what it needs. Its end blocks until that is done.
-    pub fn allow_mappings(&self) -> MappingsAllowed {
-        self.state.mapping_gate.allow()
+    /// Has memory of peers mapped and unmapped and kernels loaded while the value lives, although `holder` holds that off: a
+    /// caller that has seen that none of its streams waits may map and load what it needs. Holds of others have effect. The
+    /// end of the value blocks until that is done.
+    pub fn allow_mappings(&self, holder: Holder) -> MappingsAllowed {
+        self.state.mapping_gate.allow(holder)
     }
 
     /// Returns whether mappings that nobody uses are still open, because that was held off.

@@ -2,7 +2,6 @@
 //!
 //! Such an operation is complete when the call returns. It takes no lock, allocates nothing and sends nothing.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use cableway_base::Rank;
@@ -21,7 +20,7 @@ use crate::wire::Exposed;
 
 /// Operations of a thread between two turns of progress. They wait for nothing, and a program that makes no other calls
 /// must hear nevertheless that an owner revokes its memory, or that it died.
-const TURN: u32 = 32;
+const TURN: usize = 32;
 
 impl Caller {
     /// Calls `act` with the address of a peer's memory that is mapped here, unless operations to the peer must wait.
@@ -61,15 +60,8 @@ impl Caller {
     /// Counts an operation that was complete at once, and makes progress from time to time.
     #[inline]
     pub(super) fn note_direct(&self) {
-        thread_local!(static OPERATIONS: Cell<u32> = const { Cell::new(0) });
         let engine = self.poster.engine();
-        engine.core().direct_stores.add(1);
-        let turn = OPERATIONS.with(|operations| {
-            let count = operations.get().wrapping_add(1);
-            operations.set(count);
-            count.is_multiple_of(TURN)
-        });
-        if turn {
+        if engine.core().direct_stores.add(1).is_multiple_of(TURN) {
             engine.progress();
         }
     }

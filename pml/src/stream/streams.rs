@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use cableway_base::fork::Origin;
-use cableway_common_cuda::{ProgramStream, Vendor};
+use cableway_common_cuda::{Holder, ProgramStream, Vendor};
 use parking_lot::Mutex;
 
 use super::gated::{Gated, StartGate};
@@ -66,7 +66,8 @@ impl Streams {
             Some(words) => words,
             None => Arc::new(program.words(WORDS).map_err(Error::Stream)?),
         };
-        let state = Arc::new(StreamState::new(program, words, shared.engine.devices().hold_mappings()));
+        let held = shared.engine.devices().hold_mappings(Holder::of(&*shared.engine));
+        let state = Arc::new(StreamState::new(program, words, held));
         shared.control.lock().streams.push(state.clone());
         Ok(Stream::new(shared.clone(), state))
     }

@@ -13,7 +13,7 @@ use crate::cli::Failure;
 /// The id of the first thread's handler; each thread has the next one.
 const FIRST: u32 = 100;
 
-/// Memory that all messages of a world land in.
+/// Memory that all messages of a thread land in.
 struct Place {
     memory: Arc<Memory>,
     len: usize,
@@ -52,9 +52,9 @@ pub(crate) struct Landing<'a> {
 }
 
 impl<'a> Landing<'a> {
-    /// Registers the handler of a thread. `memory` is that of all handlers of this world.
-    pub(crate) fn new(world: &'a World, memory: &Arc<Memory>, thread: u32) -> Result<Self, Failure> {
-        let (memory, landed) = (memory.clone(), Arc::new(Padded(AtomicU64::new(0))));
+    /// Registers the handler of a thread, whose messages land in `memory`.
+    pub(crate) fn new(world: &'a World, memory: Memory, thread: u32) -> Result<Self, Failure> {
+        let (memory, landed) = (Arc::new(memory), Arc::new(Padded(AtomicU64::new(0))));
         let failure = Arc::<Mutex<Option<cableway::Error>>>::default();
         let landing =
             Landing { world, id: FIRST + thread, landed: landed.clone(), failure: failure.clone(), awaited: 0 };

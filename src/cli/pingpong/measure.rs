@@ -1,6 +1,5 @@
 //! The loops that send, time and verify messages.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cableway::{Communicator, Rank, RawBuffer, Request, Scope, World};
@@ -73,8 +72,9 @@ impl<'a> Bench<'a> {
         let memory_of = |world, bytes| Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), bytes);
         let memory = |bytes| memory_of(world, bytes);
         let endpoints = |make: fn(&'a World, Memory, Memory) -> Result<Endpoint<'a>, Failure>| {
-            let each = worlds.iter().map(|&world| make(world, memory_of(world, bytes)?, memory_of(world, bytes)?));
-            each.collect::<Result<Vec<_>, _>>()
+            let each = worlds.iter().cycle().take(plan.threads as usize);
+            each.map(|&world| make(world, memory_of(world, bytes)?, memory_of(world, bytes)?))
+                .collect::<Result<Vec<_>, _>>()
         };
         // Active messages land in memory that their handler owns, and each endpoint of puts and gets has its own.
         let (sends, receives) = match plan.test {
@@ -180,15 +180,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Registers the handler of each thread. Handlers of one world share memory.
+/// Registers the handler of each thread.
 fn landings<'a>(
     worlds: &[&'a World],
     threads: u32,
     memory: impl Fn(&'a World) -> Result<Memory, Failure>,
 ) -> Result<Vec<Landing<'a>>, Failure> {
-    let memories: Vec<_> = worlds.iter().map(|&world| memory(world).map(Arc::new)).collect::<Result<_, _>>()?;
-    let each = (0..threads).zip(worlds.iter().zip(&memories).cycle());
-    each.map(|(thread, (&world, memory))| Landing::new(world, memory, thread)).collect()
+    let each = (0..threads).zip(worlds.iter().cycle());
+    each.map(|(thread, &world)| Landing::new(world, memory(world)?, thread)).collect()
 }
 
 impl<'a> Side<'a> {

@@ -101,7 +101,7 @@ pub(super) struct Pingpong {
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
 
-    /// Give each thread a worker of its own: a world that shares no locks with the others
+    /// Give each thread a worker of its own: a world with locks and connections of its own
     #[arg(long)]
     workers: bool,
 
@@ -238,7 +238,12 @@ impl Pingpong {
         let kinds = [self.src, self.dst];
         let used = if self.beside_devices || plan.stream.is_some() { [MemoryKind::Device; 2] } else { kinds };
         let devices = kind::devices(world, used, [Some(self.src_device), self.dst_device])?;
-        let on = world.communicator();
+        let workers: Vec<World> = match self.workers {
+            true => (0..self.threads).map(|_| world.worker()).collect::<Result<_, _>>()?,
+            false => Vec::new(),
+        };
+        let worlds: Vec<&World> = if self.workers { workers.iter().collect() } else { vec![world] };
+        let on = worlds[0].communicator();
         let transports = on.transports((on.rank() + 1) % on.size())?.join("+");
         let header = self.header(transports, &plan, &devices);
         let mut report = Report::new(self.format, header, plan.sizes.len(), world.rank() == 0);
@@ -258,11 +263,6 @@ impl Pingpong {
             beside.insert(both).run(IN_USE)?;
         }
         let shape = self.shape_of(world.rank());
-        let workers: Vec<World> = match self.workers {
-            true => (0..self.threads).map(|_| world.worker()).collect::<Result<_, _>>()?,
-            false => Vec::new(),
-        };
-        let worlds: Vec<&World> = if self.workers { workers.iter().collect() } else { vec![world] };
         let mut bench = match plan.stream {
             None => Bench::new(&worlds, &plan, kinds, &devices, shape)?,
             Some(stream) => {
@@ -280,14 +280,15 @@ impl Pingpong {
         }
         drop(beside);
         report.end();
-        let counters = world.counters();
-        log::info!(
-            "{} copies by devices between the processes; {} bytes stored, {} fetched, {} sent as fragments",
-            counters.device_direct.get(),
-            counters.bytes_put.get(),
-            counters.bytes_get.get(),
-            counters.bytes_fragments.get()
-        );
+        for counters in worlds.iter().map(|world| world.counters()) {
+            log::info!(
+                "{} copies by devices between the processes; {} bytes stored, {} fetched, {} sent as fragments",
+                counters.device_direct.get(),
+                counters.bytes_put.get(),
+                counters.bytes_get.get(),
+                counters.bytes_fragments.get()
+            );
+        }
         match &self.plot {
             Some(file) if world.rank() == 0 => plot::draw(file, &report),
             _ => Ok(()),

@@ -12,7 +12,7 @@ use crate::cli::Failure;
 /// The tag of the first thread; each thread has the next one.
 const OVER: i32 = 100;
 
-/// The puts and gets of one world: its registrations, and memory of this rank for them.
+/// The puts and gets of one thread: its registrations, and memory of this rank for them.
 pub(crate) struct Endpoint<'a> {
     on: &'a Communicator,
     // Ends before the memory.
@@ -116,14 +116,13 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Calls `work` in each thread, of which this one is the first, with what the thread uses and its number. Threads share
-    /// what is there where they are more.
+    /// Calls `work` in each thread, of which this one is the first, with what the thread uses and its number.
     fn in_threads<T: Sync>(
         &self,
         used: &[T],
         work: impl Fn(&T, u32) -> Result<(), Failure> + Sync,
     ) -> Result<(), Failure> {
-        let work = |thread: u32| work(&used[thread as usize % used.len()], thread);
+        let work = |thread: u32| work(&used[thread as usize], thread);
         let work = &work;
         std::thread::scope(|scope| {
             let others: Vec<_> = (1..self.plan.threads).map(|thread| scope.spawn(move || work(thread))).collect();

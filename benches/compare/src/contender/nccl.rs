@@ -15,7 +15,8 @@ pub(super) struct Nccl {
     version: String,
     /// What starts the program of collectives, which uses MPI for nothing else. None if there is no MPI.
     mpi: Option<OpenMpi>,
-    library: String,
+    /// The path of NCCL's library. None if it is unknown.
+    library: Option<String>,
     /// Several operations are in a stream before it is waited for, which no call of MPI permits.
     queued: bool,
 }
@@ -32,10 +33,10 @@ impl Nccl {
         let version =
             python("import torch; print('NCCL', *torch.cuda.nccl.version(), 'of PyTorch', torch.__version__)")?;
         let library = match std::env::var(LIBRARY) {
-            Ok(path) if !path.is_empty() => path,
-            _ => python("import nvidia.nccl; print(list(nvidia.nccl.__path__)[0] + '/lib/libnccl.so.2')")?,
+            Ok(path) if !path.is_empty() => Some(path),
+            _ => python("import nvidia.nccl; print(list(nvidia.nccl.__path__)[0] + '/lib/libnccl.so.2')").ok(),
         };
-        let (version, library) = (version.trim().to_owned(), library.trim().to_owned());
+        let (version, library) = (version.trim().to_owned(), library.map(|path| path.trim().to_owned()));
         Ok(Nccl { version, mpi: OpenMpi::ob1(place).ok(), library, queued })
     }
 }
@@ -52,21 +53,29 @@ impl Contender for Nccl {
                 "python3 benches/peers/nccl.py TEST SIZES SECONDS WINDOWS; mpirun -np 2 collectives nccl SECONDS SIZES OPERATION"
             }
         };
-        Description { version: self.version.clone(), command: command.to_owned() }
+        let version = match std::env::var_os(LIBRARY) {
+            Some(_) => format!("{}; collectives by the library that {LIBRARY} names", self.version),
+            None => self.version.clone(),
+        };
+        Description { version, command: command.to_owned() }
     }
 
     /// NCCL sends contiguous messages between two devices only.
     fn takes(&self, series: &Series) -> bool {
         let test = series.test;
-        let takes = if test.is_collective() { self.mpi.is_some() } else { test.is_of_messages() && !self.queued };
+        let takes = if test.is_collective() {
+            self.mpi.is_some() && self.library.is_some()
+        } else {
+            test.is_of_messages() && !self.queued
+        };
         series.route.name == "devices" && takes
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
-        if let (true, Some(mpi)) = (series.test.is_collective(), &self.mpi) {
+        if let (true, Some(mpi), Some(library)) = (series.test.is_collective(), &self.mpi, &self.library) {
             let place = if self.queued { "nccl-queued" } else { "nccl" };
             // NVLink multicast stays off: where it fails, it fails for all users of the devices.
-            let variables = [(LIBRARY, self.library.as_str()), ("NCCL_NVLS_ENABLE", "0")];
+            let variables = [(LIBRARY, library.as_str()), ("NCCL_NVLS_ENABLE", "0")];
             return mpi.collective(series, place, seconds, &variables);
         }
         let list =

@@ -15,8 +15,12 @@ const DEVICE: &str = include_str!("../../../peers/device.h");
 #[cfg(not(feature = "cuda"))]
 const DEVICE: &str = include_str!("../../../peers/no_device.h");
 
-/// NCCL's collectives, which the program of collectives has beside those of MPI.
-const NCCL: &str = include_str!("../../../peers/nccl.h");
+/// The program of collectives, with NCCL's beside those of MPI. A build without devices has none.
+#[cfg(feature = "cuda")]
+const COLLECTIVES: Option<[&str; 2]> =
+    Some([include_str!("../../../peers/collectives.c"), include_str!("../../../peers/nccl.h")]);
+#[cfg(not(feature = "cuda"))]
+const COLLECTIVES: Option<[&str; 2]> = None;
 
 /// The PML of Open MPI that carries the messages.
 enum Pml {
@@ -30,7 +34,7 @@ pub(super) struct OpenMpi {
     pml: Pml,
     place: Place,
     point_to_point: PathBuf,
-    collectives: PathBuf,
+    collectives: Option<PathBuf>,
     version: String,
 }
 
@@ -52,11 +56,14 @@ impl OpenMpi {
         let version = output_of(Command::new("mpirun").arg("--version")).map_err(missing)?;
         let version = version.lines().next().unwrap_or_default().to_owned();
         let program = |name, source: &str| {
-            let source = source.replace("#include \"device.h\"", DEVICE).replace("#include \"nccl.h\"", NCCL);
-            compiled(name, &source, "mpicc", &["-pthread", "-ldl"])
+            compiled(name, &source.replace("#include \"device.h\"", DEVICE), "mpicc", &["-pthread", "-ldl"])
         };
         let point_to_point = program("point_to_point", include_str!("../../../peers/point_to_point.c"))?;
-        let collectives = program("collectives", include_str!("../../../peers/collectives.c"))?;
+        let collectives = COLLECTIVES.map(|[source, nccl]| {
+            let source = source.replace("#include \"nccl.h\"", nccl);
+            program("collectives", &source)
+        });
+        let collectives = collectives.transpose()?;
         Ok(OpenMpi { pml, place, point_to_point, collectives, version })
     }
 
@@ -136,10 +143,13 @@ impl OpenMpi {
         seconds: f64,
         variables: &[(&str, &str)],
     ) -> Result<Vec<Sample>, Error> {
+        let Some(program) = &self.collectives else {
+            return Err(Error::Missing("built without devices, and so without the program of collectives".into()));
+        };
         let operation = series.test.to_string();
         let list = series.sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let mut command = self.mpirun(series.route.btl);
-        command.envs(variables.iter().copied()).arg(&self.collectives);
+        command.envs(variables.iter().copied()).arg(program);
         command.args([memory, &seconds.to_string(), &list, &operation]);
         Ok(times_of(&operation, &output_of(&mut command)?))
     }
@@ -170,7 +180,8 @@ impl Contender for OpenMpi {
 
     /// Without Cableway's component, device memory crashes it.
     fn takes(&self, series: &Series) -> bool {
-        !series.route.on_device() || matches!(self.pml, Pml::Cableway(_))
+        let (device, collective) = (series.route.on_device(), series.test.is_collective());
+        (!device || matches!(self.pml, Pml::Cableway(_))) && (!collective || self.collectives.is_some())
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cableway_common_cuda::Holder;
 use parking_lot::MutexGuard;
 
 use super::wire::Obstacle;
@@ -17,6 +18,9 @@ pub(in crate::stream) const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_micros(10);
 
 /// Maps and registers memory by `work` while no described stream has anything to do. Calls on the streams wait meanwhile.
+///
+/// Other engines of this process hold mappings off for streams of their own, which this one does not see. Then `work` finds
+/// them held off.
 ///
 /// A driver waits for streams before it maps. One that waits for a message might wait for ever, if the calling thread is
 /// the one that sends it. Streams with other work are waited for here, for up to `patience`.
@@ -41,7 +45,7 @@ pub(in crate::stream) fn while_quiet<R>(
             Err(_) => std::thread::sleep(PAUSE),
         }
     };
-    let _allowed = engine.devices().allow_mappings();
+    let _allowed = engine.devices().allow_mappings(Holder::of(engine));
     Ok(work())
 }
 
