@@ -1,9 +1,9 @@
 //! Workers: further worlds of the same processes, so that threads share neither locks nor connections.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::Rank;
+use cableway_btl::published::{self, Values};
 use cableway_btl::{Job, Modex, ModexError};
 use parking_lot::Mutex;
 
@@ -18,11 +18,12 @@ impl World {
     /// copies. UCX has workers for this, and LCI has devices. Collective on [`communicator`](Self::communicator).
     ///
     /// Communicators, registrations, remote keys and handlers belong to the worker that made them. Nothing orders messages of
-    /// one worker after those of another one. Messages of a worker progress only while a thread is in a call of this worker, or
-    /// if the parameter `progress_thread` gives it a thread. So [`finalize`](Self::finalize) a
-    /// worker that no thread uses any more: a message that a call has accepted may leave in a later call. And end registrations
-    /// before the last collective call on a worker: their end waits for peers, which hear of it in calls of their worker. A
-    /// worker may outlive the world that made it.
+    /// one worker after those of another one. A worker may outlive the world that made it.
+    ///
+    /// Messages of a worker progress only while a thread is in a call of this worker, or if the parameter `progress_thread`
+    /// gives it a thread. So [`finalize`](Self::finalize) a worker that no thread uses any more: a message that a call has
+    /// accepted may leave in a later call. And end registrations before the last collective call on a worker: their end waits
+    /// for peers, which hear of it in calls of their worker.
     ///
     /// This takes a few milliseconds. Each worker has its own shared memory and its own sockets, and connects to a peer at the
     /// first message.
@@ -70,9 +71,6 @@ impl World {
 /// In place of the length of its values, from a rank that cannot make its worker.
 const GAVE_UP: u64 = u64::MAX;
 
-/// The values that a process publishes under their keys.
-type Values = HashMap<String, Vec<u8>>;
-
 /// Exchanges the addresses of workers over the world that makes them. Its messages progress meanwhile, and the launcher is not
 /// asked, which would make the other threads of this process wait.
 struct Exchange {
@@ -101,7 +99,7 @@ impl Modex for Exchange {
         let failed = |reason: String| ModexError { what: "exchanging the addresses of workers".into(), reason };
         let carrier = self.carrier.lock().take();
         let carrier = carrier.ok_or_else(|| failed("they have been exchanged before".into()))?;
-        let mine = encode(&self.own.lock());
+        let mine = published::encode(&self.own.lock());
         let noted = |error: Error| {
             let reason = error.to_string();
             *self.failure.lock() = Some(error);
@@ -118,10 +116,12 @@ impl Modex for Exchange {
         let each = lens.into_iter().map(|len| {
             let (own, others) = rest.split_at_checked(len)?;
             rest = others;
-            decode(own)
+            published::decode(own)
         });
-        let all = each.collect::<Option<Vec<_>>>().ok_or_else(|| failed("a rank sent values that end early".into()))?;
-        self.all.set(all).map_err(|_| failed("they have been exchanged before".into()))
+        let all = each.collect::<Option<Vec<_>>>().ok_or_else(|| failed("a rank sent malformed values".into()))?;
+        // Set once: the carrier was here.
+        self.all.get_or_init(|| all);
+        Ok(())
     }
 
     fn get(&self, peer: Rank, key: &str) -> Result<Option<Vec<u8>>, ModexError> {
@@ -154,48 +154,4 @@ fn lengths(on: &Communicator, mine: u64) -> Result<Vec<u64>, Error> {
     let mut lens = vec![0; on.size() as usize];
     on.allgather(&[mine], &mut lens)?;
     Ok(lens)
-}
-
-/// Writes each value as `| key length: u32 | key | value length: u32 | value |`, little-endian.
-fn encode(values: &Values) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for text in values.iter().flat_map(|(key, value)| [key.as_bytes(), value]) {
-        bytes.extend((text.len() as u32).to_le_bytes());
-        bytes.extend(text);
-    }
-    bytes
-}
-
-/// Reads what [`encode`] wrote. Returns `None` if the bytes end early, or a key is no text.
-fn decode(mut bytes: &[u8]) -> Option<Values> {
-    let mut values = Values::new();
-    while !bytes.is_empty() {
-        let key = String::from_utf8(text(&mut bytes)?.to_vec()).ok()?;
-        values.insert(key, text(&mut bytes)?.to_vec());
-    }
-    Some(values)
-}
-
-/// Takes the first length and as many bytes.
-fn text<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (len, rest) = bytes.split_first_chunk::<4>()?;
-    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-    *bytes = rest;
-    Some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_read_as_they_were_written() {
-        let values = Values::from([("sm".to_owned(), vec![1, 2, 3]), ("card".to_owned(), Vec::new())]);
-        let bytes = encode(&values);
-        assert_eq!(decode(&bytes), Some(values));
-        for len in 1..bytes.len() {
-            // Fewer bytes may end between the two values.
-            assert!(decode(&bytes[..len]).is_none_or(|values| values.len() == 1), "{len}");
-        }
-    }
 }

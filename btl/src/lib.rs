@@ -67,6 +67,7 @@ mod identity;
 mod mapping;
 mod modex;
 pub mod process;
+pub mod published;
 mod received;
 mod region;
 mod remains;

@@ -115,11 +115,10 @@ const char *cableway_last_error(void);
 int cableway_init(const cableway_parameter *parameters, size_t count, cableway_world **world);
 /*
  * Makes another world of the same processes, with the same ranks and parameters, and with locks and connections of its own,
- * for a thread that sends many small messages in host memory: it does not wait for threads that use other workers. Collective on the
- * communicator of `world`. Communicators, registrations and handlers belong to their worker. Nothing orders messages of one
- * worker after those of another, and messages of a worker progress only in calls with this worker, unless the parameter
- * progress_thread says otherwise. cableway_finalize ends it,
- * before or after `world`.
+ * for a thread that sends many small messages in host memory: it does not wait for threads that use other workers. Collective
+ * on the communicator of `world`. Communicators, registrations and handlers belong to their worker. Nothing orders messages of
+ * one worker after those of another, and messages of a worker progress only in calls with this worker, unless the parameter
+ * progress_thread says otherwise. cableway_finalize ends it, before or after `world`.
  */
 int cableway_worker(cableway_world *world, cableway_world **worker);
 /*

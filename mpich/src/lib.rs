@@ -7,14 +7,13 @@
 //! # Layers
 //! Each module uses those above it only.
 //! - `boundary`, `guard`: what C and Rust pass each other, and panics.
-//! - `cards`, `modex`: the addresses of processes.
+//! - `modex`: the addresses of processes.
 //! - `process`: the parameters, the devices and the engine.
 //! - `types`, `groups`, `calls`: the shim's functions.
 //! - `entries`: MPI's names.
 
 mod boundary;
 mod calls;
-mod cards;
 mod entries;
 mod groups;
 mod guard;

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
+use cableway_btl::published::{self, Values};
 use cableway_btl::{Job, Modex, ModexError, Rank};
 use parking_lot::Mutex;
-
-use crate::cards::{self, Values};
 
 /// The addresses of this process, and of those that it has met.
 pub(crate) struct MpiModex {
@@ -21,12 +20,12 @@ impl MpiModex {
 
     /// Returns what this process tells others.
     pub(crate) fn card(&self) -> Vec<u8> {
-        cards::encode(&self.own.lock())
+        published::encode(&self.own.lock())
     }
 
     /// Takes what another process told. Returns whether it is well formed.
     pub(crate) fn meet(&self, process: Rank, bytes: &[u8]) -> bool {
-        let Some(values) = cards::decode(bytes) else {
+        let Some(values) = published::decode(bytes) else {
             log::warn!("the addresses of process {process} are malformed: {} bytes", bytes.len());
             return false;
         };

@@ -1,4 +1,4 @@
-//! The addresses that a process publishes, as bytes for the others:
+//! The values that a process publishes, as bytes for others that no launcher serves:
 //!
 //! ```text
 //! 0        2          2 + k      6 + k         6 + k + v
@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 
 /// Values by key.
-pub(crate) type Values = BTreeMap<String, Vec<u8>>;
+pub type Values = BTreeMap<String, Vec<u8>>;
 
 /// Returns the bytes of values. A key or value that is too long for its field is left out, so that others see that it is
 /// missing.
-pub(crate) fn encode(values: &Values) -> Vec<u8> {
+pub fn encode(values: &Values) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (key, value) in values {
         let (Ok(key_len), Ok(value_len)) = (u16::try_from(key.len()), u32::try_from(value.len())) else { continue };
@@ -27,7 +27,7 @@ pub(crate) fn encode(values: &Values) -> Vec<u8> {
 }
 
 /// Returns the values of bytes from another process, or `None` if they are malformed.
-pub(crate) fn decode(mut bytes: &[u8]) -> Option<Values> {
+pub fn decode(mut bytes: &[u8]) -> Option<Values> {
     let mut values = Values::new();
     while !bytes.is_empty() {
         let key_len = u16::from_le_bytes(*take(&mut bytes, 2)?.first_chunk()?);

@@ -1,9 +1,6 @@
 //! Addresses of processes as bytes, also malformed ones.
 
-#[path = "../src/cards.rs"]
-mod cards;
-
-use cards::{Values, decode, encode};
+use cableway_btl::published::{Values, decode, encode};
 
 fn values() -> Values {
     [("pml", vec![1, 2, 3]), ("btl.sm", vec![]), ("btl.tcp", vec![7; 300])]
