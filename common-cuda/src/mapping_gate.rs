@@ -30,20 +30,21 @@ impl Holder {
 /// The holders of values of [`MappingsHeld`] and of [`MappingsAllowed`], one for each value.
 #[derive(Default)]
 struct Holders {
-    held: Vec<Holder>,
+    /// `None` for a hold that nobody overrides.
+    held: Vec<Option<Holder>>,
     allowed: Vec<Holder>,
 }
 
 impl Holders {
     /// Returns whether one of those that override their holds has all of the holds.
     fn is_overridden(&self) -> bool {
-        self.allowed.iter().any(|allowed| self.held.iter().all(|held| held == allowed))
+        self.allowed.iter().any(|allowed| self.held.iter().all(|held| *held == Some(*allowed)))
     }
 }
 
 /// Removes one of the equal values.
-fn remove_one(from: &mut Vec<Holder>, holder: Holder) {
-    if let Some(at) = from.iter().position(|one| *one == holder) {
+fn remove_one<T: PartialEq>(from: &mut Vec<T>, value: &T) {
+    if let Some(at) = from.iter().position(|one| one == value) {
         from.swap_remove(at);
     }
 }
@@ -53,8 +54,6 @@ fn remove_one(from: &mut Vec<Holder>, holder: Holder) {
 pub(crate) struct Gate {
     /// Values of [`MappingsHeld`].
     held: AtomicUsize,
-    /// Those of them that no [`MappingsAllowed`] overrides.
-    firm: AtomicUsize,
     holders: Mutex<Holders>,
     /// Shared by threads that open or close mappings or load kernels.
     opening: RwLock<()>,
@@ -68,8 +67,7 @@ pub(crate) struct Gate {
 /// While such a value lives, no memory of a peer is mapped anew or unmapped, and no kernels are loaded.
 pub struct MappingsHeld {
     gate: Arc<Gate>,
-    holder: Holder,
-    firm: bool,
+    holder: Option<Holder>,
     origin: Origin,
 }
 
@@ -86,8 +84,7 @@ impl Gate {
         let guard = self.opening.read_recursive();
         // `hold` and the end of `allow` count before they wait for threads inside. So a thread that may go on by their
         // counts is waited for.
-        let overridden = || self.firm.load(Ordering::SeqCst) == 0 && self.holders.lock().is_overridden();
-        let open = self.held.load(Ordering::SeqCst) == 0 || overridden();
+        let open = self.held.load(Ordering::SeqCst) == 0 || self.holders.lock().is_overridden();
         open.then_some(guard)
     }
 
@@ -138,33 +135,29 @@ impl Gate {
 
     /// Holds mappings and kernels off, after those being opened, closed or loaded now.
     pub(crate) fn hold(self: &Arc<Self>, holder: Holder) -> MappingsHeld {
-        self.count_hold(holder, false)
+        self.count_hold(Some(holder))
     }
 
     /// Does the same, and [`allow`](Self::allow) has no effect meanwhile.
-    pub(crate) fn hold_firmly(self: &Arc<Self>, holder: Holder) -> MappingsHeld {
-        self.firm.fetch_add(1, Ordering::SeqCst);
-        self.count_hold(holder, true)
+    pub(crate) fn hold_firmly(self: &Arc<Self>) -> MappingsHeld {
+        self.count_hold(None)
     }
 
-    fn count_hold(self: &Arc<Self>, holder: Holder, firm: bool) -> MappingsHeld {
+    fn count_hold(self: &Arc<Self>, holder: Option<Holder>) -> MappingsHeld {
         self.holders.lock().held.push(holder);
         self.held.fetch_add(1, Ordering::SeqCst);
         drop(self.opening.write());
-        MappingsHeld { gate: self.clone(), holder, firm, origin: Origin::here() }
+        MappingsHeld { gate: self.clone(), holder, origin: Origin::here() }
     }
 }
 
 impl Drop for MappingsHeld {
     /// Closes the mappings that are to be closed, if this is the last such value. The driver may wait for streams then.
     fn drop(&mut self) {
-        if self.firm {
-            self.gate.firm.fetch_sub(1, Ordering::SeqCst);
-        }
         let last = self.gate.held.fetch_sub(1, Ordering::SeqCst) == 1;
         // The driver does not work in a forked child, and locks may be held for ever.
         if self.origin.is_here() {
-            remove_one(&mut self.gate.holders.lock().held, self.holder);
+            remove_one(&mut self.gate.holders.lock().held, &self.holder);
             if last {
                 self.gate.close_rest();
             }
@@ -175,7 +168,7 @@ impl Drop for MappingsHeld {
 impl Drop for MappingsAllowed {
     /// Waits for the mappings that are being opened.
     fn drop(&mut self) {
-        remove_one(&mut self.gate.holders.lock().allowed, self.holder);
+        remove_one(&mut self.gate.holders.lock().allowed, &self.holder);
         drop(self.gate.opening.write());
     }
 }
@@ -231,7 +224,7 @@ mod tests {
     fn a_firm_hold_is_not_overridden() {
         let gate = Arc::new(Gate::default());
         let allowed = gate.allow(ONE);
-        let firm = gate.hold_firmly(ONE);
+        let firm = gate.hold_firmly();
         assert!(gate.is_held() && gate.enter().is_none());
         drop(firm);
         assert!(gate.enter().is_some());

@@ -228,8 +228,8 @@ impl Devices {
 
     /// Does the same, and [`allow_mappings`](Self::allow_mappings) has no effect meanwhile: for callers whose kernels run in
     /// streams that nobody has described.
-    pub fn hold_mappings_firmly(&self, holder: Holder) -> MappingsHeld {
-        self.state.mapping_gate.hold_firmly(holder)
+    pub fn hold_mappings_firmly(&self) -> MappingsHeld {
+        self.state.mapping_gate.hold_firmly()
     }
 
     /// Returns whether mappings are held off: a stream of the program may wait for a message.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use cableway_common_cuda::{Holder, Vendor};
+use cableway_common_cuda::Vendor;
 
 use super::gated::{Gated, StartGate};
 use super::kernel_words::{KernelWords, MessageOrder};
@@ -64,7 +64,7 @@ impl Streams {
         // SAFETY: the caller's promise.
         let program = unsafe { self.described(vendor, handle) }?;
         let shared = self.started()?;
-        let held = shared.engine.devices().hold_mappings_firmly(Holder::of(&*shared.engine));
+        let held = shared.engine.devices().hold_mappings_firmly();
         shared.kernels.take(&program, held).map(Arc::new).map_err(Error::Stream)
     }
 
