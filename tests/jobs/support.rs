@@ -242,6 +242,22 @@ pub(crate) fn kinds() -> Vec<cableway::BufferKind> {
     }
 }
 
+/// A folder without a device driver.
+pub(crate) const NO_DRIVER: &str = "/nonexistent";
+
+/// Runs jobs over every transport, with host memory only and with device memory, too.
+pub(crate) fn with_every_driver(ranks: u32, role: &str) {
+    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    for btl in transports() {
+        let mut options = over(&btl);
+        let without: Vec<&str> = options.iter().map(String::as_str).collect();
+        finish(role_job(ranks, &without, role).env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER)).assert_success();
+        options.extend([libdir_option().to_owned(), driver.clone()]);
+        let with: Vec<&str> = options.iter().map(String::as_str).collect();
+        finish(&mut role_job(ranks, &with, role)).assert_success();
+    }
+}
+
 /// The device driver that tests use.
 pub(crate) struct Driver {
     pub(crate) folder: PathBuf,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cableway::{ReduceOperation, RemoteKey, Signal, SignalUpdate, StartedBy, World};
 
 use crate::faults;
-use crate::support::{Driver, Role, Test, finish, libdir_option, over, role_job, transports};
+use crate::support::{Role, Test, finish, role_job, with_every_driver};
 
 pub(crate) const TESTS: &[Test] = &[
     ("workers::threads_use_a_worker_each", || with_every_driver(2, "workers_of_threads")),
@@ -33,19 +33,6 @@ pub(crate) const ROLES: &[Role] = &[
 
 type Outcome = Result<(), Box<dyn Error>>;
 type InThread = Result<(), Box<dyn Error + Send + Sync>>;
-
-/// Runs a role over every transport, with the driver, and with no driver.
-fn with_every_driver(ranks: u32, role: &str) {
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
-    for btl in transports() {
-        let mut options = over(&btl);
-        let without: Vec<&str> = options.iter().map(String::as_str).collect();
-        finish(role_job(ranks, &without, role).env("CABLEWAY_CUDA_LIBDIR", "/no/driver")).assert_success();
-        options.extend([libdir_option().to_owned(), driver.clone()]);
-        let with: Vec<&str> = options.iter().map(String::as_str).collect();
-        finish(&mut role_job(ranks, &with, role)).assert_success();
-    }
-}
 
 fn expect<T: PartialEq + std::fmt::Debug>(found: &T, expected: &T) -> InThread {
     if found == expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}").into()) }

@@ -14,7 +14,7 @@ mod types;
 
 use std::error::Error;
 
-use crate::support::{Driver, Role, Test, finish, over, role_job, transports};
+use crate::support::{Driver, NO_DRIVER, Role, Test, finish, over, role_job, transports};
 
 pub(crate) const TESTS: &[Test] = &[
     ("collectives::every_operation_gives_the_results_of_a_model", || with_every_driver("collectives_in_turn", &[])),
@@ -80,9 +80,6 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_leave", ends::leave),
     ("collectives_panic", ends::panics),
 ];
-
-/// A folder without a device driver.
-const NO_DRIVER: &str = "/nonexistent";
 
 type Outcome = Result<(), Box<dyn Error>>;
 

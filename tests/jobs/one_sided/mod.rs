@@ -20,7 +20,7 @@ use cableway::{
 };
 use zerocopy::IntoBytes;
 
-use crate::support::{Driver, Role, Test, finish, over, role_job, transports};
+use crate::support::{self, NO_DRIVER, Role, Test, finish, over, role_job};
 
 pub(crate) const TESTS: &[Test] = &[
     ("one_sided::every_size_moves_between_every_pair_of_memories", || with_every_driver(2, "one_sided_moves")),
@@ -86,9 +86,6 @@ pub(crate) const ROLES: &[Role] = &[
     ("one_sided_matrix_messages", matrix::messages),
 ];
 
-/// A folder without a device driver.
-const NO_DRIVER: &str = "/nonexistent";
-
 /// Set to `shared` if windows in host memory are memory that ranks share.
 const WINDOWS: &str = "CABLEWAY_TEST_WINDOWS";
 
@@ -105,15 +102,7 @@ fn with_shared_memory(ranks: u32, role: &str) {
 /// Runs jobs over every transport, with host memory only and with device memory, too. Over shared memory, ranks also share
 /// their windows.
 fn with_every_driver(ranks: u32, role: &str) {
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
-    for btl in transports() {
-        let mut options = over(&btl);
-        let without: Vec<&str> = options.iter().map(String::as_str).collect();
-        finish(role_job(ranks, &without, role).env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER)).assert_success();
-        options.extend([crate::support::libdir_option().to_owned(), driver.clone()]);
-        let with: Vec<&str> = options.iter().map(String::as_str).collect();
-        finish(&mut role_job(ranks, &with, role)).assert_success();
-    }
+    support::with_every_driver(ranks, role);
     with_shared_memory(ranks, role);
 }
 
