@@ -37,3 +37,8 @@ pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
+
+/// Writes numbers with commas between them, as programs read sizes and windows.
+pub(crate) fn list(numbers: impl IntoIterator<Item = u64>) -> String {
+    numbers.into_iter().map(|number| number.to_string()).collect::<Vec<_>>().join(",")
+}

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::contract::{Contender, Description, Place, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::Series;
-use crate::process::{bounded, output_of, shown};
+use crate::process::{bounded, list, output_of, shown};
 use crate::route::{Memory, Shape};
 use crate::statistics::{Summary, summary};
 
@@ -42,8 +42,8 @@ impl Cableway {
         command.args(["-c", &self.place.list()]).arg(&self.program).arg("pingpong");
         let route = series.route;
         command.args(["--test", &series.test.to_string(), "--btl", route.btl, "--format", "json"]);
-        let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-        command.args(["--sizes", &list, "--window", &window.to_string(), "--seconds", &seconds.to_string()]);
+        let listed = list(sizes.iter().copied());
+        command.args(["--sizes", &listed, "--window", &window.to_string(), "--seconds", &seconds.to_string()]);
         for (side, memory) in ["src", "dst"].into_iter().zip(route.memory) {
             match memory {
                 Memory::Device(_) => command.args([&format!("--{side}"), "device"]),

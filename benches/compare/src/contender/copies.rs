@@ -6,7 +6,7 @@ use super::build::compiled;
 use super::contract::{Contender, Description, FLOOR, Place, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::{Series, Test};
-use crate::process::{bounded, output_of};
+use crate::process::{bounded, list, output_of};
 use crate::route::{Memory, Shape};
 
 pub(super) struct Copies {
@@ -65,7 +65,7 @@ impl Copies {
         seconds: f64,
     ) -> Result<Vec<Sample>, Error> {
         let route = series.route;
-        let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let list = list(sizes.iter().copied());
         let mut command = bounded("taskset");
         command.args(["-c", &self.place.cores[0].to_string()]).arg(&self.program);
         command.args([&test.to_string(), &list, &seconds.to_string(), &window.to_string()]);

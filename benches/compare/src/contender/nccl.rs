@@ -6,7 +6,7 @@ use super::contract::{Contender, Description, Place, QUEUED, Sample, samples_of}
 use super::open_mpi::OpenMpi;
 use crate::error::Error;
 use crate::plan::Series;
-use crate::process::{bounded, output_of};
+use crate::process::{bounded, list, output_of};
 
 /// Where the program of collectives finds NCCL.
 const LIBRARY: &str = "NCCL_LIBRARY";
@@ -78,12 +78,10 @@ impl Contender for Nccl {
             let variables = [(LIBRARY, library.as_str()), ("NCCL_NVLS_ENABLE", "0")];
             return mpi.collective(series, place, seconds, &variables);
         }
-        let list =
-            |numbers: &mut dyn Iterator<Item = u64>| numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",");
         let mut command = bounded("python3");
         command.args(["-c", include_str!("../../../peers/nccl.py"), &series.test.to_string()]);
-        command.arg(list(&mut series.sizes.iter().copied())).arg(seconds.to_string());
-        command.arg(list(&mut series.sizes.iter().map(|size| series.test.window(*size))));
+        command.arg(list(series.sizes.iter().copied())).arg(seconds.to_string());
+        command.arg(list(series.sizes.iter().map(|size| series.test.window(*size))));
         Ok(samples_of(&output_of(&mut command)?))
     }
 }

@@ -7,7 +7,7 @@ use super::build::{cache, compiled};
 use super::contract::{Contender, Description, Place, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::{Series, Test};
-use crate::process::{bounded, output_of, shown};
+use crate::process::{bounded, list, output_of, shown};
 
 /// The program's access to device memory. A build without devices names no function of a driver.
 #[cfg(feature = "cuda")]
@@ -122,7 +122,7 @@ impl OpenMpi {
         if route.copier {
             command.args(["--mca", "pml_cableway_device_copier", "yes"]);
         }
-        let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let list = list(sizes.iter().copied());
         command.arg(&self.point_to_point).args([&series.test.to_string(), &list, &seconds.to_string()]);
         command.args([&window.to_string(), route.name]);
         if route.on_device() {
@@ -131,9 +131,7 @@ impl OpenMpi {
         }
         command
     }
-}
 
-impl OpenMpi {
     /// Measures a collective operation. `memory` is the place that the program of collectives reads: `host`, `device`, or
     /// one of NCCL's. The environment gets `variables`.
     pub(super) fn collective(
@@ -147,7 +145,7 @@ impl OpenMpi {
             return Err(Error::Missing("built without devices, and so without the program of collectives".into()));
         };
         let operation = series.test.to_string();
-        let list = series.sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let list = list(series.sizes.iter().copied());
         let mut command = self.mpirun(series.route.btl);
         command.envs(variables.iter().copied()).arg(program);
         command.args([memory, &seconds.to_string(), &list, &operation]);
