@@ -1,43 +1,21 @@
 //! Active messages between two ranks. The handler has them land in memory of the kind that is measured.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use cableway::{DeviceMemory, DeviceMemoryMut, Rank, RawBuffer, World};
+use cableway::{Rank, RawBuffer, World};
 use parking_lot::Mutex;
 
 use super::memory::{Fault, Memory};
+use super::room::Room;
 use crate::cli::Failure;
 
 const ID: u32 = 0;
 
-/// The memory that messages land in, of which the message under way takes so many bytes.
-struct Inbox {
-    memory: Memory,
-    len: usize,
-}
-
-// SAFETY: one allocation that the value owns. Its driver copies are synchronous calls, and nobody else has its address.
-unsafe impl DeviceMemory for Inbox {
-    type Item = u8;
-
-    fn address(&self) -> *mut c_void {
-        self.memory.whole().0.cast()
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-// SAFETY: as above.
-unsafe impl DeviceMemoryMut for Inbox {}
-
 /// What the handler and this rank's loop share.
 struct Shared {
     /// `None` while a message lands.
-    inbox: Mutex<Option<Inbox>>,
+    inbox: Mutex<Option<Memory>>,
     failure: Mutex<Option<cableway::Error>>,
     failed: AtomicBool,
     landed: AtomicU64,
@@ -53,7 +31,7 @@ pub(crate) struct Active<'a> {
 impl<'a> Active<'a> {
     /// Registers the handler.
     pub(crate) fn new(world: &'a World, memory: Memory) -> Result<Self, Failure> {
-        let (inbox, landed) = (Mutex::new(Some(Inbox { memory, len: 0 })), AtomicU64::new(0));
+        let (inbox, landed) = (Mutex::new(Some(memory)), AtomicU64::new(0));
         let (failure, failed) = (Mutex::new(None), AtomicBool::new(false));
         let shared = Arc::new(Shared { inbox, failure, failed, landed });
         let handled = shared.clone();
@@ -61,18 +39,20 @@ impl<'a> Active<'a> {
             let mut place = handled.inbox.lock();
             if let (Some(inbox), Some(data)) = (&*place, message.data())
                 // SAFETY: this rank's loop accesses the memory between messages only.
-                && unsafe { inbox.memory.land(data) }
+                && unsafe { inbox.land(data) }
             {
                 handled.landed.store(handled.landed.load(Ordering::Relaxed) + 1, Ordering::Release);
                 return;
             }
             // Each rank waits for the other's message before it posts the next one.
-            let Some(mut inbox) = place.take() else { return };
+            let Some(inbox) = place.take() else { return };
             drop(place);
-            inbox.len = inbox.memory.whole().1.min(usize::try_from(message.len()).unwrap_or(usize::MAX));
+            // SAFETY: one allocation that the room owns. Its driver copies are synchronous calls, and nobody else has its
+            // address.
+            let room = unsafe { Room::new(inbox, message.len()) };
             let shared = handled.clone();
-            message.receive(inbox, move |inbox, result| {
-                *shared.inbox.lock() = Some(inbox);
+            message.receive(room, move |room, result| {
+                *shared.inbox.lock() = Some(room.into_memory());
                 if let Err(error) = result {
                     *shared.failure.lock() = Some(error);
                     shared.failed.store(true, Ordering::Relaxed);
@@ -112,7 +92,7 @@ impl<'a> Active<'a> {
     /// Compares the last message with the one that is expected.
     pub(crate) fn verify(&self, size: u64, number: u64) -> Result<Option<Fault>, Failure> {
         match &mut *self.shared.inbox.lock() {
-            Some(inbox) => Ok(inbox.memory.verify(1, size, number)?.map(|(_, fault)| fault)),
+            Some(inbox) => Ok(inbox.verify(1, size, number)?.map(|(_, fault)| fault)),
             None => Err(Failure::failed(1, "a message arrived that was not its turn")),
         }
     }

@@ -1,40 +1,17 @@
-//! Handlers of active messages in windows, and the memory that the messages land in.
+//! Handlers of active messages in windows.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cableway::{DeviceMemory, DeviceMemoryMut, World};
+use cableway::World;
 use parking_lot::Mutex;
 
 use super::memory::Memory;
+use super::room::Room;
 use crate::cli::Failure;
 
 /// The id of the first thread's handler; each thread has the next one.
 const FIRST: u32 = 100;
-
-/// Memory that all messages of a thread land in.
-struct Place {
-    memory: Arc<Memory>,
-    len: usize,
-}
-
-// SAFETY: an allocation that outlives the value, because the value shares it. Nobody reads its content, and any bytes are
-// valid there.
-unsafe impl DeviceMemory for Place {
-    type Item = u8;
-
-    fn address(&self) -> *mut c_void {
-        self.memory.whole().0.cast()
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-// SAFETY: as above.
-unsafe impl DeviceMemoryMut for Place {}
 
 /// A number in cache lines of its own. Two lines, because processors fetch pairs of lines.
 #[repr(align(128))]
@@ -66,9 +43,10 @@ impl<'a> Landing<'a> {
                 landed.0.fetch_add(1, Ordering::Release);
                 return;
             }
-            let len = memory.whole().1.min(usize::try_from(message.len()).unwrap_or(usize::MAX));
+            // SAFETY: nobody reads what messages leave there, and no device memory was copied before.
+            let room = unsafe { Room::new(memory.clone(), message.len()) };
             let (landed, failure) = (landed.clone(), failure.clone());
-            message.receive(Place { memory: memory.clone(), len }, move |_, result| {
+            message.receive(room, move |_, result| {
                 if let Err(error) = result {
                     *failure.lock() = Some(error);
                 }

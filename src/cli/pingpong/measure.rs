@@ -71,10 +71,16 @@ impl<'a> Bench<'a> {
         let mine = world.rank() as usize;
         let memory_of = |world, bytes| Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), bytes);
         let memory = |bytes| memory_of(world, bytes);
+        // The world of each thread.
+        let each = worlds.iter().copied().cycle().take(plan.threads as usize);
         let endpoints = |make: fn(&'a World, Memory, Memory) -> Result<Endpoint<'a>, Failure>| {
-            let each = worlds.iter().cycle().take(plan.threads as usize);
-            each.map(|&world| make(world, memory_of(world, bytes)?, memory_of(world, bytes)?))
-                .collect::<Result<Vec<_>, _>>()
+            let made = each.clone().map(|world| make(world, memory_of(world, bytes)?, memory_of(world, bytes)?));
+            made.collect::<Result<Vec<_>, _>>()
+        };
+        let landings = || {
+            let made = (0..).zip(each.clone());
+            let made = made.map(|(thread, world)| Landing::new(world, memory_of(world, bytes)?, thread));
+            made.collect::<Result<Vec<_>, _>>()
         };
         // Active messages land in memory that their handler owns, and each endpoint of puts and gets has its own.
         let (sends, receives) = match plan.test {
@@ -92,7 +98,7 @@ impl<'a> Bench<'a> {
             Test::Am => Way::Active(Active::new(world, memory(bytes)?)?),
             Test::PutRate => Way::Puts(endpoints(Endpoint::of_puts)?),
             Test::GetRate => Way::Gets(endpoints(Endpoint::of_gets)?),
-            Test::AmRate => Way::Posts(landings(worlds, plan.threads, |world| memory_of(world, bytes))?),
+            Test::AmRate => Way::Posts(landings()?),
             Test::Register => Way::Register(world),
             Test::Latency | Test::Bandwidth | Test::Bidirectional | Test::MessageRate => Way::Messages,
         };
@@ -178,16 +184,6 @@ impl<'a> Bench<'a> {
         }
         Ok(start.elapsed())
     }
-}
-
-/// Registers the handler of each thread.
-fn landings<'a>(
-    worlds: &[&'a World],
-    threads: u32,
-    memory: impl Fn(&'a World) -> Result<Memory, Failure>,
-) -> Result<Vec<Landing<'a>>, Failure> {
-    let each = (0..threads).zip(worlds.iter().cycle());
-    each.map(|(thread, &world)| Landing::new(world, memory(world)?, thread)).collect()
 }
 
 impl<'a> Side<'a> {

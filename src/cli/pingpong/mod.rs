@@ -11,6 +11,7 @@ mod plan;
 mod plot;
 mod remote;
 mod report;
+mod room;
 mod shape;
 mod side;
 mod sizes;
