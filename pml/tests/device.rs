@@ -13,7 +13,7 @@ use cableway_pml::{Buffer, Error, Outcome, Request, SendMode};
 
 use common::memory::Memory;
 use common::{ANY_, Link, Ranks, pattern};
-use test_nodes::devices;
+use test_nodes::{devices, isolated};
 
 const KINDS: [Option<BufferKind>; 6] = [
     None,
@@ -141,6 +141,17 @@ fn one_buffer_in_host_memory_takes_fragments_at_once() {
 /// Checks that the PUT requests and FINs of a window leave together, whichever side copies, and that all data arrives.
 #[test]
 fn a_window_of_device_messages_batches_its_control_messages() {
+    windows_batch_their_control_messages();
+}
+
+/// Checks the same of messages that wait until the default stream is idle.
+#[test]
+fn a_window_behind_a_busy_default_stream_batches_its_control_messages() {
+    const TEST: &str = "a_window_behind_a_busy_default_stream_batches_its_control_messages";
+    isolated(TEST, &[("SIM_CUDA_DELAY_US", "1000")], windows_batch_their_control_messages);
+}
+
+fn windows_batch_their_control_messages() {
     const COUNT: usize = 64;
     const LEN: usize = 100;
     let _alone = alone();

@@ -41,6 +41,7 @@ pub(crate) trait Host: Sized {
     /// Returns whether device copies are under way.
     fn has_copies(&self) -> bool;
 
-    /// Runs the next steps of copies that ended. Returns how many.
+    /// Runs the next steps of copies that ended. Returns how many. Their control messages gather, and the caller sends
+    /// them by handling waiting peers.
     fn poll_copies(&self) -> usize;
 }

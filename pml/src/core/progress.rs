@@ -44,7 +44,12 @@ fn turn_of<H: Host>(host: &H, with_idle: bool) -> usize {
         events += retry(host);
     }
     if host.has_copies() {
-        events += host.poll_copies();
+        let ended = host.poll_copies();
+        // Their control messages have gathered.
+        if ended != 0 && !core.waiting.is_empty() {
+            events += retry(host);
+        }
+        events += ended;
     }
     if events == 0 && !core.orders.is_empty() {
         core.orders.ask(&core.devices);

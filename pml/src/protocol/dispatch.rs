@@ -178,7 +178,7 @@ impl Protocols {
         direct::abandon(cx, channel);
     }
 
-    /// Runs the next steps of copies that ended. Returns how many.
+    /// See [`Host::poll_copies`](crate::core::Host::poll_copies).
     #[cold]
     pub(crate) fn poll_copies(&self) -> usize {
         let ended = self.shared.copies.take_ended(&self.core);
@@ -186,7 +186,7 @@ impl Protocols {
         if count == 0 {
             return 0;
         }
-        let mut done = Done::default();
+        let mut done = Done::gathering();
         for (then, result) in ended {
             self.copied(then, result, &mut done);
         }
