@@ -138,6 +138,17 @@ impl DefaultStream {
         Ok(Some(Moment(query - 1)))
     }
 
+    /// Checks whether the work is done that it had at a moment. Later work may keep it busy; then a mark tells, but only
+    /// in a later call. The context is current.
+    pub(crate) fn has_passed(&self, moment: Moment) -> Result<bool, Failure> {
+        if self.marked.load(Ordering::Acquire) > moment.0 {
+            self.note_passed(&mut self.mark.lock());
+        } else {
+            self.mark()?;
+        }
+        Ok(self.settled_since(moment))
+    }
+
     /// Returns the moment of the last mark, if there is one.
     pub(crate) fn last_mark(&self) -> Option<Moment> {
         Some(Moment(self.marked.load(Ordering::Acquire).checked_sub(1)?))

@@ -10,7 +10,7 @@ use cableway_pml::{Buffer, Error, Signal, SignalUpdate};
 use common::memory::{Memory, with_faults};
 use common::sides::Sides;
 use common::{Link, pattern};
-use test_nodes::devices;
+use test_nodes::{devices, isolated};
 
 const KINDS: [Option<BufferKind>; 4] =
     [None, Some(BufferKind::Device), Some(BufferKind::Managed), Some(BufferKind::Pinned)];
@@ -70,6 +70,33 @@ fn every_byte_moves_between_every_pair_of_memories() {
             drop((window, signals));
         }
     }
+}
+
+/// Checks that memory becomes reachable although its owner's default stream is never idle when it is asked for.
+#[test]
+fn memory_behind_a_stream_that_is_never_idle_is_exposed() {
+    const LEN: usize = 65_536;
+    const TEST: &str = "memory_behind_a_stream_that_is_never_idle_is_exposed";
+    isolated(TEST, &[("SIM_CUDA_DELAY_US", "2000")], || {
+        let devices = devices();
+        let link = Link::new("net", ALL).with(|link| (link.asynchronous, link.push) = (true, true));
+        let sides = Sides::on(&devices, 2, &[link], &[]);
+        let device = Some(BufferKind::Device);
+        let mut source = Memory::new(&devices, device, &pattern(LEN, 1));
+        // The driver does not complete synchronous calls on such memory, so the stream must be asked.
+        let mut target = Memory::new(&devices, Some(BufferKind::Managed), &[0; LEN]);
+        let window = sides.register_at(1, target.address(), LEN);
+        let mut rounds = 0;
+        while sides.direct(0) == 0 {
+            rounds += 1;
+            assert!(rounds < 200, "it is never exposed");
+            let busy = Memory::new(&devices, device, &[0; LEN]);
+            let from = Buffer::bytes(source.address(), LEN as u64);
+            sides.put_from(0, from, window.key().at(0), None).unwrap();
+            drop(busy);
+        }
+        assert!(rounds > 1 && target.read(LEN) == pattern(LEN, 1));
+    });
 }
 
 #[test]

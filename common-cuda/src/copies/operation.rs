@@ -20,6 +20,7 @@ use crate::copy::{Direction, Order};
 use crate::driver::{Failure, FailureKind};
 use crate::error::DeviceError;
 use crate::location::Location;
+use crate::order::Moment;
 
 /// Makes copies in one context.
 pub(crate) struct CopyQueue {
@@ -82,6 +83,12 @@ impl CopyQueue {
     /// Checks whether the default stream is idle.
     pub(crate) fn default_stream_is_idle(&self) -> Result<bool, DeviceError> {
         self.ask(|| Ok(self.workspace.ask_default_stream()? == Some(true)))
+    }
+
+    /// Checks whether the work is done that the default stream had at a moment.
+    pub(crate) fn default_stream_has_passed(&self, moment: Moment) -> Result<bool, DeviceError> {
+        let workspace = &self.workspace;
+        self.ask(|| Ok(workspace.ask_default_stream()? == Some(true) || workspace.default_stream.has_passed(moment)?))
     }
 
     /// Fails if the calling thread captures a stream.

@@ -95,7 +95,21 @@ impl Devices {
         queue.default_stream_is_idle()
     }
 
-    /// Checks without a driver call whether that work is known to be done, right after
+    /// Checks whether the work on the buffer at `at` is done that the default stream had when `order` began. Later work
+    /// may keep the stream busy. Then only a later call may find that the earlier work is done.
+    ///
+    /// # Errors
+    /// As [`default_stream`](Self::default_stream).
+    pub fn ask_default_stream_since(&self, at: &Location, order: &CopyOrder) -> Result<bool, DeviceError> {
+        let Some(platform) = self.ordering(at) else { return Ok(true) };
+        let queue = platform.queue_to_enter(at)?;
+        if self.is_synchronised(at) {
+            return queue.refuse_capture().map(|()| true);
+        }
+        queue.default_stream_has_passed(order.begun)
+    }
+
+    /// Checks without a driver call whether all work on the buffer at `at` is known to be done, right after
     /// [`ask_default_stream`](Self::ask_default_stream) has said so of the buffer at `asked`.
     pub fn is_settled_beside(&self, at: &Location, asked: &Location) -> bool {
         let same = (at.context, at.device) == (asked.context, asked.device) && at.context != 0;

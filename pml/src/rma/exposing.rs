@@ -3,13 +3,13 @@
 //! The first request of a peer registers the memory with the links to that peer. The grant pins the registration until
 //! the peer has released it or is gone, so its end waits for that.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ahash::RandomState;
 use cableway_base::Rank;
 use cableway_btl::{Access, Flags, Region, Registration};
-use cableway_common_cuda::Order;
+use cableway_common_cuda::{CopyOrder, Order};
 use parking_lot::Mutex;
 
 use super::exposure_wire::{EXPOSED, REVOKE, Ways, encode_exposed, parse_expose};
@@ -28,6 +28,9 @@ use crate::wire::{Exposed, Malformed};
 pub(super) struct Exposing {
     pub(super) owner: Arc<Owner>,
     grants: Mutex<Grants<Reachable>>,
+    /// When peers first asked for device memory whose default stream was busy. It is exposed once the work of that moment
+    /// is done.
+    busy: Mutex<HashMap<Ticket, CopyOrder, RandomState>>,
     /// Peers whose end is noticed.
     watched: Mutex<HashSet<Rank, RandomState>>,
 }
@@ -48,7 +51,7 @@ enum Registered {
 
 impl Exposing {
     pub(super) fn new(owner: Arc<Owner>) -> Self {
-        Exposing { owner, grants: Mutex::default(), watched: Mutex::default() }
+        Exposing { owner, grants: Mutex::default(), busy: Mutex::default(), watched: Mutex::default() }
     }
 
     /// Answers a peer that asks for direct access to registered memory.
@@ -70,7 +73,7 @@ impl Exposing {
                 return disconnect(poster.engine(), peer, &malformed);
             }
         }
-        let (granted, registrations) = match register(poster.engine(), peer, &pinned) {
+        let (granted, registrations) = match self.register(poster.engine(), peer, (ticket, &pinned)) {
             Registered::Reached(exposed, registrations) => {
                 (Granted::Exposed { exposed: *exposed, len: pinned.len }, registrations)
             }
@@ -85,6 +88,20 @@ impl Exposing {
         let reachable = Reachable { _registrations: registrations, _pinned: pinned };
         let unheld = self.grants.lock().hold(peer, ticket, reachable);
         drop(unheld);
+    }
+
+    /// Registers memory with the links to a peer, unless work of its default stream may still access it.
+    fn register(&self, engine: &Engine, peer: Rank, (ticket, memory): (Ticket, &Pinned)) -> Registered {
+        if memory.location.on_device() && !engine.core().copy_only() {
+            // A peer's operation does not wait for the default stream of this process.
+            let order = *self.busy.lock().entry(ticket).or_insert_with(CopyOrder::begin);
+            match engine.devices().ask_default_stream_since(&memory.location, &order) {
+                Ok(true) => self.busy.lock().remove(&ticket),
+                Ok(false) => return Registered::NotNow,
+                Err(_) => return Registered::Never,
+            };
+        }
+        register(engine, peer, memory)
     }
 
     /// Drops all grants to a peer once it is gone.
@@ -124,6 +141,7 @@ impl Exposing {
     /// Has the peers that reach memory directly release it. They are told once, however often this is called.
     pub(super) fn revoke(&self, poster: &Poster, name: &Name) {
         let ticket = Ticket::from(name);
+        self.busy.lock().remove(&ticket);
         let peers = self.grants.lock().revoke(ticket.slot);
         peers.into_iter().for_each(|peer| tell(poster, peer, ticket));
     }
@@ -163,14 +181,6 @@ fn register(engine: &Engine, peer: Rank, memory: &Pinned) -> Registered {
     let (Some(slot), Ok(len)) = (engine.known(peer), usize::try_from(memory.len)) else { return Registered::Never };
     if len == 0 || (on_device && engine.core().copy_only()) {
         return Registered::Never;
-    }
-    if on_device {
-        // A peer's operation does not wait for the default stream of this process.
-        match engine.devices().ask_default_stream(&location) {
-            Ok(true) => {}
-            Ok(false) => return Registered::NotNow,
-            Err(_) => return Registered::Never,
-        }
     }
     let address = std::ptr::with_exposed_provenance_mut(memory.address);
     let region = Region { address, len, location, order: Order::None };
