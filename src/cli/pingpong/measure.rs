@@ -45,7 +45,7 @@ enum Way<'a> {
 impl<'a> Bench<'a> {
     /// Makes the bench of messages in the order of a stream, with buffers as [`new`](Self::new).
     pub(crate) fn on_stream(world: &'a World, plan: &'a Plan, setup: StreamSetup<'_>) -> Result<Self, Failure> {
-        let mut bench = Bench::new(&[world], plan, setup.kinds, setup.devices, setup.shape.clone())?;
+        let mut bench = Bench::new(&[world], plan, setup.kinds, setup.devices, [&setup.shape; 2].map(Clone::clone))?;
         bench.way = Way::Stream(Box::new(StreamWay::new(world, setup, &bench.side.out)?));
         Ok(bench)
     }
@@ -58,17 +58,18 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Makes the bench of messages on the first of the `worlds`, with buffers of `kinds`, by rank. Where the plan has several
-    /// threads, each has a world of its own, or all have the only one.
+    /// Makes the bench of messages on the first of the `worlds`, with buffers of `kinds` and `shapes`, by rank. Where the
+    /// plan has several threads, each has a world of its own, or all have the only one.
     pub(crate) fn new(
         worlds: &[&'a World],
         plan: &'a Plan,
         kinds: [MemoryKind; 2],
         devices: &Devices,
-        shape: Shape,
+        shapes: [Shape; 2],
     ) -> Result<Self, Failure> {
         let (world, bytes) = (worlds[0], plan.buffer_bytes());
         let mine = world.rank() as usize;
+        let (shape, peers) = (&shapes[mine], || shapes[1 - mine].clone());
         let memory_of = |world, bytes| Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), bytes);
         let memory = |bytes| memory_of(world, bytes);
         // The world of each thread.
@@ -92,9 +93,9 @@ impl<'a> Bench<'a> {
         let way = match plan.test {
             // SAFETY: the memory is dropped after this. This rank accesses it only when it was told that the peer's access
             // has ended, and until it lets the peer begin the next one.
-            Test::Put => Way::Put(unsafe { Remote::new(world, &inbox)? }),
+            Test::Put => Way::Put(unsafe { Remote::new(world, &inbox, peers())? }),
             // SAFETY: as above.
-            Test::Get => Way::Get(unsafe { Remote::new(world, &out)? }),
+            Test::Get => Way::Get(unsafe { Remote::new(world, &out, peers())? }),
             Test::Am => Way::Active(Active::new(world, memory(bytes)?)?),
             Test::PutRate => Way::Puts(endpoints(Endpoint::of_puts)?),
             Test::GetRate => Way::Gets(endpoints(Endpoint::of_gets)?),
@@ -108,6 +109,9 @@ impl<'a> Bench<'a> {
 
     /// Measures messages of one size and returns the value in the unit of the test.
     pub(crate) fn run(&mut self, size: u64) -> Result<f64, Failure> {
+        if matches!(self.way, Way::Put(_)) {
+            self.side.poison_gaps(size)?;
+        }
         self.side.on.barrier()?;
         let (warm_up, iterations) = match self.side.plan.seconds {
             Some(seconds) => self.calibrate(size, seconds)?,

@@ -154,6 +154,11 @@ impl Memory {
         })
     }
 
+    /// Returns whether messages have gaps.
+    pub(crate) fn has_gaps(&self) -> bool {
+        matches!(self.shape, Shape::Blocks(_))
+    }
+
     /// Overwrites the messages in the first `count` slots.
     pub(crate) fn poison(&mut self, count: u32, size: u64) -> Result<(), Failure> {
         self.change(count, size, |_, bytes| bytes.fill(POISON))

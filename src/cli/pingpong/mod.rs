@@ -166,7 +166,7 @@ pub(super) fn latencies(world: &World, kinds: [MemoryKind; 2], sizes: &[u64]) ->
         stream: None,
     };
     let devices = kind::devices(world, kinds, [None; 2])?;
-    let mut bench = Bench::new(&[world], &plan, kinds, &devices, Shape::Contiguous)?;
+    let mut bench = Bench::new(&[world], &plan, kinds, &devices, Shape::CONTIGUOUS)?;
     sizes.iter().map(|&size| Ok(Duration::from_secs_f64(bench.run(size)? / 1e6))).collect()
 }
 
@@ -187,7 +187,7 @@ impl Pingpong {
     fn refuse(&self, alone: bool) -> Result<(), Failure> {
         let without = self.test.without_receives();
         let what = match () {
-            () if without && self.datatype.is_some() => "moves one run of bytes: leave --datatype out",
+            () if !self.test.has_layouts() && self.datatype.is_some() => "moves one run of bytes: leave --datatype out",
             () if without && alone => "needs two processes: leave --btl self out",
             () if self.check && !self.test.has_check() => "checks no data: leave --check out",
             () if self.threads > 1 && !self.test.has_threads() => "has one thread: leave --threads out",
@@ -260,14 +260,14 @@ impl Pingpong {
         };
         let mut beside = None;
         if self.beside_devices {
-            let both = Bench::new(&[world], &in_use, [MemoryKind::Device; 2], &devices, Shape::Contiguous)?;
+            let both = Bench::new(&[world], &in_use, [MemoryKind::Device; 2], &devices, Shape::CONTIGUOUS)?;
             beside.insert(both).run(IN_USE)?;
         }
-        let shape = self.shape_of(world.rank());
         let mut bench = match plan.stream {
-            None => Bench::new(&worlds, &plan, kinds, &devices, shape)?,
+            None => Bench::new(&worlds, &plan, kinds, &devices, [self.shape_of(0), self.shape_of(1)])?,
             Some(stream) => {
                 let (bytes, folders) = (plan.sizes.iter().copied().max().unwrap_or(0), self.parameters.libdirs());
+                let shape = self.shape_of(world.rank());
                 let setup = StreamSetup { plan: stream, kinds, devices: &devices, shape, bytes, folders: &folders };
                 Bench::on_stream(world, &plan, setup)?
             }

@@ -41,6 +41,11 @@ impl Test {
         matches!(self, Test::Put | Test::Get | Test::Am | Test::Register) || self.has_threads()
     }
 
+    /// Returns whether data in blocks can be moved.
+    pub(crate) fn has_layouts(self) -> bool {
+        !self.without_receives() || matches!(self, Test::Put | Test::Get)
+    }
+
     /// Returns whether several threads can take part.
     pub(crate) fn has_threads(self) -> bool {
         matches!(self, Test::PutRate | Test::GetRate | Test::AmRate)

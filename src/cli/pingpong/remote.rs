@@ -5,6 +5,7 @@ use cableway::{
 };
 
 use super::memory::Memory;
+use super::shape::Shape;
 use crate::cli::Failure;
 
 const READY: i32 = 4;
@@ -19,6 +20,8 @@ pub(crate) struct Remote<'a> {
     signal: Registration<SharedVec<u64>>,
     peers_memory: RemoteKey,
     peers_signal: RemoteKey,
+    /// The layout of the peer's messages in its memory.
+    peers_shape: Shape,
     /// The number of puts to this rank so far.
     arrived: u64,
     /// The number of puts to the peer so far.
@@ -26,11 +29,11 @@ pub(crate) struct Remote<'a> {
 }
 
 impl<'a> Remote<'a> {
-    /// Registers memory, and exchanges keys. Both ranks call it.
+    /// Registers memory, and exchanges keys. Both ranks call it. The peer's messages have the layout `peers`.
     ///
     /// # Safety
     /// The memory lives longer than the value, and is accessed only where the peer does not access it.
-    pub(crate) unsafe fn new(world: &'a World, memory: &Memory) -> Result<Self, Failure> {
+    pub(crate) unsafe fn new(world: &'a World, memory: &Memory, peers: Shape) -> Result<Self, Failure> {
         let on = world.communicator();
         let (address, len) = memory.whole();
         // SAFETY: the caller's promise.
@@ -40,16 +43,17 @@ impl<'a> Remote<'a> {
         on.allgather(&[*memory.key(), *signal.key()], &mut keys)?;
         let peer = 1 - on.rank();
         let [peers_memory, peers_signal] = [0, 1].map(|at| keys[2 * peer as usize + at]);
-        Ok(Remote { on, peer, _memory: memory, signal, peers_memory, peers_signal, arrived: 0, sent: 0 })
+        let peers_shape = peers;
+        Ok(Remote { on, peer, _memory: memory, signal, peers_memory, peers_signal, peers_shape, arrived: 0, sent: 0 })
     }
 
-    /// Puts a message, and waits for the peer's.
-    pub(crate) fn ping(&mut self, message: &RawBuffer<'_>) -> Result<(), Failure> {
+    /// Puts a message of `size` bytes, and waits for the peer's.
+    pub(crate) fn ping(&mut self, message: &RawBuffer<'_>, size: u64) -> Result<(), Failure> {
         self.sent += 1;
-        let (to, word) = (self.peers_memory, self.peers_signal);
+        let (to, word, shape) = (self.peers_memory, self.peers_signal, self.peers_shape.clone());
         let signal = Signal { at: word.at(0), update: SignalUpdate::Set(self.sent) };
         self.on.scope(|scope| {
-            let put = scope.put_signal(message, to.at(0), signal)?;
+            let put = scope.put_signal(message, shape.target(&to, size), signal)?;
             self.pong()?;
             put.wait()?;
             Ok(())
@@ -63,11 +67,11 @@ impl<'a> Remote<'a> {
         Ok(())
     }
 
-    /// Puts a message.
-    pub(crate) fn put(&mut self, message: &RawBuffer<'_>) -> Result<(), Failure> {
+    /// Puts a message of `size` bytes.
+    pub(crate) fn put(&mut self, message: &RawBuffer<'_>, size: u64) -> Result<(), Failure> {
         self.sent += 1;
         let signal = Signal { at: self.peers_signal.at(0), update: SignalUpdate::Set(self.sent) };
-        Ok(self.on.put_signal(message, self.peers_memory.at(0), signal)?)
+        Ok(self.on.put_signal(message, self.peers_shape.target(&self.peers_memory, size), signal)?)
     }
 
     /// Returns where the peer's memory begins.
@@ -75,9 +79,9 @@ impl<'a> Remote<'a> {
         self.peers_memory.at(0)
     }
 
-    /// Gets the peer's message.
-    pub(crate) fn get(&self, buffer: &mut RawBuffer<'_>) -> Result<(), Failure> {
-        Ok(self.on.get(buffer, self.peers_memory.at(0))?)
+    /// Gets the peer's message of `size` bytes.
+    pub(crate) fn get(&self, buffer: &mut RawBuffer<'_>, size: u64) -> Result<(), Failure> {
+        Ok(self.on.get(buffer, self.peers_shape.target(&self.peers_memory, size))?)
     }
 
     /// Tells the peer that its gets may begin, and waits until they have ended.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cableway::{Datatype, Layout, Predefined, parse_size};
+use cableway::{Datatype, Layout, Predefined, RemoteKey, Target, parse_size};
 
 /// The layout of a message in memory.
 #[derive(Clone, Debug)]
@@ -98,12 +98,23 @@ impl Blocks {
 }
 
 impl Shape {
+    /// The shapes of both ranks if neither has blocks.
+    pub(crate) const CONTIGUOUS: [Shape; 2] = [Shape::Contiguous, Shape::Contiguous];
+
     /// Rounds sizes up to whole elements, and removes duplicates.
     pub(crate) fn round_up(&self, sizes: &[u64]) -> Vec<u64> {
         let Shape::Blocks(blocks) = self else { return sizes.to_vec() };
         let mut sizes: Vec<_> = sizes.iter().map(|size| size.next_multiple_of(blocks.size())).collect();
         sizes.dedup();
         sizes
+    }
+
+    /// Returns a message of `size` bytes at the beginning of a peer's registered memory.
+    pub(crate) fn target<'k>(&'k self, key: &'k RemoteKey, size: u64) -> Target<'k> {
+        match self {
+            Shape::Contiguous => key.at(0).into(),
+            Shape::Blocks(blocks) => key.at(0).typed(size / blocks.size(), blocks.layout()),
+        }
     }
 
     /// Returns the bytes of memory that a message spans, gaps included.

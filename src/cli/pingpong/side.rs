@@ -32,6 +32,12 @@ impl<'a> Side<'a> {
         self.inbox.poison(window, size)
     }
 
+    /// Overwrites the first slot if messages have gaps there, which are verified to stay as they are. Only before the peer is
+    /// told to put.
+    pub(super) fn poison_gaps(&mut self, size: u64) -> Result<(), Failure> {
+        if self.plan.check && self.inbox.has_gaps() { self.poison(size, 1) } else { Ok(()) }
+    }
+
     pub(super) fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
         let first = self.received;
         self.received += u64::from(window);

@@ -15,13 +15,15 @@ impl Side<'_> {
         for _ in 0..count {
             if self.on.rank() == 0 {
                 self.fill_if(check, size)?;
-                remote.ping(&self.out.message(0, size))?;
+                remote.ping(&self.out.message(0, size), size)?;
                 self.verify_if(check, size)?;
+                self.poison_gaps(size)?;
             } else {
                 remote.pong()?;
                 self.verify_if(check, size)?;
+                self.poison_gaps(size)?;
                 self.fill_if(check, size)?;
-                remote.put(&self.out.message(0, size))?;
+                remote.put(&self.out.message(0, size), size)?;
             }
         }
         Ok(())
@@ -37,7 +39,7 @@ impl Side<'_> {
                     self.poison(size, 1)?;
                 }
                 let buffer = &mut self.inbox.buffers(1, size, false)[0];
-                remote.while_served(|| (0..gets).try_for_each(|_| remote.get(buffer)))?;
+                remote.while_served(|| (0..gets).try_for_each(|_| remote.get(buffer, size)))?;
                 self.verify_if(self.plan.check, size)?;
             } else {
                 self.fill_if(self.plan.check, size)?;

@@ -6,6 +6,7 @@ use cableway::{Communicator, Request, World};
 use super::landing::Landing;
 use super::memory::Memory;
 use super::remote::Remote;
+use super::shape::Shape;
 use super::side::Side;
 use crate::cli::Failure;
 
@@ -25,14 +26,14 @@ impl<'a> Endpoint<'a> {
     /// Makes the endpoint of puts into the peer's `inbox`.
     pub(crate) fn of_puts(world: &'a World, out: Memory, inbox: Memory) -> Result<Self, Failure> {
         // SAFETY: the memory is dropped after this, and no rank reads what the puts write.
-        let remote = unsafe { Remote::new(world, &inbox)? };
+        let remote = unsafe { Remote::new(world, &inbox, Shape::Contiguous)? };
         Ok(Endpoint { on: world.communicator(), remote, out, inbox })
     }
 
     /// Makes the endpoint of gets of the peer's `out`.
     pub(crate) fn of_gets(world: &'a World, out: Memory, inbox: Memory) -> Result<Self, Failure> {
         // SAFETY: the memory is dropped after this, and nobody writes to it.
-        let remote = unsafe { Remote::new(world, &out)? };
+        let remote = unsafe { Remote::new(world, &out, Shape::Contiguous)? };
         Ok(Endpoint { on: world.communicator(), remote, out, inbox })
     }
 
