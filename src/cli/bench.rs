@@ -21,8 +21,9 @@ pub(super) struct Bench {
 enum What {
     /// Measure Cableway and the MPI, UCX and NCCL of this machine in one run, and print the figures side by side
     ///
-    /// Measures latency, message rate and bandwidth in host memory, and in device memory if there are devices. Each library
-    /// is measured in turn, several times. Do not use the machine meanwhile. UCX is installed from PyPI if it is missing.
+    /// Measures messages, puts and gets, active messages, and collectives: latency, rate and bandwidth, in host memory, and in
+    /// device memory if there are devices. Each library is measured in turn, several times. Do not use the machine meanwhile.
+    /// UCX is installed from PyPI if it is missing.
     Compare {
         #[command(flatten)]
         compare: Comparison,

@@ -27,10 +27,23 @@ pub(crate) enum Test {
     Alltoall,
     /// The time of a call, in microseconds: a sum of floats. Sizes are those of all ranks' shares together.
     ReduceScatter,
+    /// Half a round trip of puts, in microseconds. In host memory, that of both processes is shared, here and in the tests
+    /// below.
+    Put,
+    /// The time of a get, in microseconds.
+    Get,
+    /// Half a round trip of active messages, in microseconds.
+    Am,
+    /// Puts per second in windows.
+    PutRate,
+    /// Gets per second in windows.
+    GetRate,
+    /// Active messages per second in windows, one way.
+    AmRate,
 }
 
 impl Test {
-    pub(crate) const ALL: [Test; 10] = [
+    pub(crate) const ALL: [Test; 16] = [
         Test::Latency,
         Test::MessageRate,
         Test::Bandwidth,
@@ -41,6 +54,12 @@ impl Test {
         Test::Allgather,
         Test::Alltoall,
         Test::ReduceScatter,
+        Test::Put,
+        Test::Get,
+        Test::Am,
+        Test::PutRate,
+        Test::GetRate,
+        Test::AmRate,
     ];
 
     /// Returns the name on the command line and in tables.
@@ -56,12 +75,19 @@ impl Test {
             Test::Allgather => "allgather",
             Test::Alltoall => "alltoall",
             Test::ReduceScatter => "reduce-scatter",
+            Test::Put => "put",
+            Test::Get => "get",
+            Test::Am => "am",
+            Test::PutRate => "put-rate",
+            Test::GetRate => "get-rate",
+            Test::AmRate => "am-rate",
         }
     }
 
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Test::MessageRate | Test::ThreadedRate => "messages/s",
+            Test::MessageRate | Test::ThreadedRate | Test::AmRate => "messages/s",
+            Test::PutRate | Test::GetRate => "operations/s",
             Test::Bandwidth => "MB/s",
             Test::Start => "ms",
             _ => "us",
@@ -71,6 +97,16 @@ impl Test {
     /// Returns whether the test is a collective operation.
     pub(crate) fn is_collective(self) -> bool {
         matches!(self, Test::Allreduce | Test::Bcast | Test::Allgather | Test::Alltoall | Test::ReduceScatter)
+    }
+
+    /// Returns whether the test is one of puts, gets or active messages, which need no MPI.
+    pub(crate) fn is_one_sided(self) -> bool {
+        matches!(self, Test::Put | Test::Get | Test::Am | Test::PutRate | Test::GetRate | Test::AmRate)
+    }
+
+    /// Returns whether the test moves data between memory of two processes without a receive.
+    pub(crate) fn is_put_or_get(self) -> bool {
+        self.is_one_sided() && !matches!(self, Test::Am | Test::AmRate)
     }
 
     /// Returns whether the test is one of messages between two processes, which need no MPI.
@@ -86,7 +122,7 @@ impl Test {
     pub(crate) fn window(self, size: u64) -> u64 {
         const MOST: u64 = 64;
         const BYTES: u64 = 256 << 20;
-        let single = self == Test::Latency || self.is_collective();
+        let single = matches!(self, Test::Latency | Test::Put | Test::Get | Test::Am) || self.is_collective();
         if single { 1 } else { (BYTES / size.max(1)).clamp(1, MOST) }
     }
 
@@ -117,7 +153,9 @@ impl Test {
             // The extent is four times as long.
             ("strided", Test::Latency) => vec![256 * KIB, 16 * MIB],
             ("irregular-64" | "irregular-8", Test::Latency) => vec![64 * KIB, MIB, 16 * MIB],
-            ("sm", test) if test.is_collective() => vec![8, 4 * KIB, 64 * KIB, MIB],
+            ("sm" | "devices", Test::PutRate | Test::GetRate | Test::AmRate) => vec![8],
+            ("sm", test) if test.is_collective() || test.is_one_sided() => vec![8, 4 * KIB, 64 * KIB, MIB],
+            ("devices", test) if test.is_one_sided() => vec![8, 4 * KIB, 64 * KIB, MIB, 16 * MIB],
             ("devices", test) if test.is_collective() => vec![8, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB],
             _ => Vec::new(),
         }

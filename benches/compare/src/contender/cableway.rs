@@ -46,6 +46,8 @@ impl Cableway {
         command.args(["--sizes", &listed, "--window", &window.to_string(), "--seconds", &seconds.to_string()]);
         for (side, memory) in ["src", "dst"].into_iter().zip(route.memory) {
             match memory {
+                // As that of UCX's program.
+                Memory::Host if series.test.is_put_or_get() => command.args([&format!("--{side}"), "shared"]),
                 Memory::Device(_) => command.args([&format!("--{side}"), "device"]),
                 Memory::PageLocked(_) => command.args([&format!("--{side}"), "pinned"]),
                 Memory::Host | Memory::HostBeside(_) => &mut command,
@@ -78,6 +80,10 @@ impl Contender for Cableway {
     fn describe(&self) -> Description {
         let command = format!("taskset -c {} cableway pingpong --test TEST --btl BTL --format json", self.place.list());
         Description { version: self.version.clone(), command }
+    }
+
+    fn takes(&self, series: &Series) -> bool {
+        series.test.is_of_messages() || series.test.is_one_sided()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

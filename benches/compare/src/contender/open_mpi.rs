@@ -176,9 +176,13 @@ impl Contender for OpenMpi {
         Description { version: self.version.clone(), command: without_home(&shown(&self.mpirun("sm")), &home) }
     }
 
-    /// Without Cableway's component, device memory crashes it.
+    /// Without Cableway's component, device memory crashes it. MPI's own puts and gets are calls of windows, and it has no
+    /// active messages.
     fn takes(&self, series: &Series) -> bool {
         let (device, collective) = (series.route.on_device(), series.test.is_collective());
+        if series.test.is_one_sided() {
+            return false;
+        }
         (!device || matches!(self.pml, Pml::Cableway(_))) && (!collective || self.collectives.is_some())
     }
 

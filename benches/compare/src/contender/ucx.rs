@@ -69,6 +69,10 @@ impl Ucx {
         let mut client = self.perftest(series.route, 0);
         let messages = self.messages(series, size, seconds);
         client.args(["127.0.0.1", "-f", "-v", "-t", name_of(series.test), "-s", &size.to_string()]);
+        if matches!(series.test, Test::Get | Test::GetRate) {
+            // One test serves both, by the number of gets under way.
+            client.args(["-O", &series.test.window(size).to_string()]);
+        }
         client.args(["-n", &messages.to_string(), "-w", &(messages / 10 + 1).to_string()]);
         if series.route.on_device() {
             let kinds = series.route.memory.map(|memory| if memory.on_device() { "cuda" } else { "host" });
@@ -82,7 +86,7 @@ impl Ucx {
             Figures::read(&printed).ok_or_else(|| Error::NoFigure { command: shown(&client), said: printed })?;
         self.rates.borrow_mut().insert((series.test, series.route.name, size), 1e6 / figures.microseconds);
         let value = match series.test {
-            Test::MessageRate => figures.rate,
+            test if test.unit().ends_with("s/s") => figures.rate,
             Test::Bandwidth => size as f64 / figures.microseconds,
             _ => figures.microseconds,
         };
@@ -109,14 +113,15 @@ impl Contender for Ucx {
 
     fn describe(&self) -> Description {
         let variables = "UCX_TLS=posix,cma,self (sm) or UCX_TLS=tcp,self UCX_NET_DEVICES=lo (tcp), devices: cuda_copy and, where not staged, cuda_ipc besides;";
-        let command = format!("{variables} ucx_perftest -t tag_lat|tag_bw -c CORE");
+        let command = format!("{variables} ucx_perftest -t TEST -c CORE");
         Description { version: format!("UCX {VERSION} (wheel libucx-cu13)"), command }
     }
 
     /// Its datatypes are not those of a device, and it uses no device beside its messages.
     fn takes(&self, series: &Series) -> bool {
         let route = series.route;
-        series.test.is_of_messages() && route.shape == Shape::Contiguous && !route.beside_devices()
+        let takes = series.test.is_of_messages() || series.test.is_one_sided();
+        takes && route.shape == Shape::Contiguous && !route.beside_devices()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
@@ -127,6 +132,11 @@ impl Contender for Ucx {
 fn name_of(test: Test) -> &'static str {
     match test {
         Test::MessageRate | Test::Bandwidth => "tag_bw",
+        Test::Put => "ucp_put_lat",
+        Test::Get | Test::GetRate => "ucp_get",
+        Test::Am => "ucp_am_lat",
+        Test::PutRate => "ucp_put_bw",
+        Test::AmRate => "ucp_am_bw",
         _ => "tag_lat",
     }
 }
