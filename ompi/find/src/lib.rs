@@ -2,9 +2,10 @@
 //!
 //! Open MPI loads components with local symbols, so that they are found by their files only: one file under any of several
 //! names, `mca_<framework>_cableway.so`. A library that uses the component links neither it nor MPI, so that one file
-//! serves every version of Open MPI that the component supports.
+//! serves every version of Open MPI that the component supports. [`say`] writes why a call of such a library failed.
 
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::io::Write as _;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -109,6 +110,12 @@ unsafe extern "C" fn list(object: *mut libc::dl_phdr_info, _size: usize, files: 
 fn is_component(path: &[u8]) -> bool {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     file.starts_with(b"mca_") && file.ends_with(b"_cableway.so")
+}
+
+/// Writes a line to the standard error in one system call, so that the lines of several ranks do not mix. A line that cannot
+/// be written is lost.
+pub fn say(text: &str) {
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cableway_ompi_find::say;
+
 /// `MP_SUCCESS`
 pub(crate) const SUCCESS: c_int = 0;
 /// `MP_FAILURE`
@@ -13,7 +15,7 @@ pub(crate) fn call(name: &str, body: impl FnOnce() -> Result<(), String>) -> c_i
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(error)) => {
-            eprintln!("libcableway_mp: {name}: {error}");
+            say(&format!("libcableway_mp: {name}: {error}"));
             FAILURE
         }
         Err(_) => FAILURE,

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use cableway_ompi_find::{is_initialized, symbol};
+use cableway_ompi_find::{is_initialized, say, symbol};
 
 use crate::Handle;
 
@@ -15,13 +15,13 @@ const OTHER: c_int = 16;
 pub(crate) fn fail(call: &CStr, communicator: Handle) -> c_int {
     let name = call.to_string_lossy();
     if !is_initialized() {
-        eprintln!("libcableway_mpix: {name}: MPI is not initialized, or finalized");
+        say(&format!("libcableway_mpix: {name}: MPI is not initialized, or finalized"));
         return OTHER;
     }
-    eprintln!(
+    say(&format!(
         "libcableway_mpix: {name}: Open MPI does not use Cableway's component as its pml, or one of another version: \
          run `cableway ompi status`"
-    );
+    ));
     let communicator = if communicator.is_null() { symbol(c"ompi_mpi_comm_world") } else { communicator };
     let handler = symbol(c"MPI_Comm_call_errhandler");
     if !communicator.is_null() && !handler.is_null() {

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cableway_ompi_find::say;
+
 /// Why a call failed, as text that says what to do.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -43,7 +45,7 @@ pub(super) fn answer(name: &str, body: impl FnOnce() -> Result<(), Failure>) -> 
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
         Ok(Err(failure)) => {
-            eprintln!("libcableway_mp: {name}: {}", failure.text());
+            say(&format!("libcableway_mp: {name}: {}", failure.text()));
             failure.number()
         }
         Err(_) => libc::EIO,
