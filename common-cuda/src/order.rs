@@ -54,7 +54,7 @@ pub(crate) fn settled_since(settled: &Memo, context: u64, moment: Moment) -> Opt
     settled.get(context).map(|[_, settled]| settled > moment.0)
 }
 
-/// A point in a default stream after which all synchronous calls on some allocations are complete when they return.
+/// A point in a default stream.
 #[derive(Default)]
 struct Mark {
     event: Option<Event>,
@@ -74,15 +74,19 @@ pub(crate) struct DefaultStream {
     all: Arc<Memo>,
     /// The event for which internal streams wait.
     event: Mutex<Option<Event>>,
+    /// After it, all synchronous calls on some allocations are complete when they return.
     mark: Mutex<Mark>,
-    /// The number of the last mark's query, 0 if there is none.
+    /// The number of the last such mark's query, 0 if there is none.
     marked: AtomicU64,
+    /// After it comes work that a caller need not wait for.
+    question: Mutex<Mark>,
 }
 
 impl DefaultStream {
     pub(crate) fn new(context: Arc<Context>, all: Arc<Memo>) -> DefaultStream {
         let (settled, marked) = (AtomicU64::new(0), AtomicU64::new(0));
-        DefaultStream { context, settled, all, event: Mutex::default(), mark: Mutex::default(), marked }
+        let (event, mark, question) = Default::default();
+        DefaultStream { context, settled, all, event, mark, marked, question }
     }
 
     /// Checks whether the work that it had at a moment is known to be done.
@@ -120,31 +124,40 @@ impl DefaultStream {
     /// Marks the present end of the stream: the driver now completes synchronous calls on another allocation before they
     /// return. Returns the moment, or `None` if a capture forbids it. The context is current.
     pub(crate) fn mark(&self) -> Result<Option<Moment>, Failure> {
-        let driver = self.context.driver;
         let mut mark = self.mark.lock();
         // The event may stand for an earlier mark. The later one implies it, but a program that fills new memory before
         // each message would never see any passed.
         self.note_passed(&mut mark);
+        if !self.place(&mut mark)? {
+            return Ok(None);
+        }
+        self.marked.store(mark.query, Ordering::Release);
+        Ok(Some(Moment(mark.query - 1)))
+    }
+
+    /// Places a mark at the present end of the stream. Returns false if a capture forbids it. The context is current.
+    fn place(&self, mark: &mut Mark) -> Result<bool, Failure> {
+        let driver = self.context.driver;
         let query = QUERIES.fetch_add(1, Ordering::AcqRel) + 1;
         if mark.event.is_none() {
             mark.event = Some(driver.new_event()?);
         }
-        let Some(event) = &mark.event else { return Ok(None) };
-        if !driver.record_default_stream(event)? {
-            return Ok(None);
+        let Some(event) = &mark.event else { return Ok(false) };
+        let placed = driver.record_default_stream(event)?;
+        if placed {
+            mark.query = query;
         }
-        mark.query = query;
-        self.marked.store(query, Ordering::Release);
-        Ok(Some(Moment(query - 1)))
+        Ok(placed)
     }
 
     /// Checks whether the work is done that it had at a moment. Later work may keep it busy; then a mark tells, but only
     /// in a later call. The context is current.
     pub(crate) fn has_passed(&self, moment: Moment) -> Result<bool, Failure> {
-        if self.marked.load(Ordering::Acquire) > moment.0 {
-            self.note_passed(&mut self.mark.lock());
-        } else {
-            self.mark()?;
+        let mut question = self.question.lock();
+        self.note_passed(&mut question);
+        // A mark that the stream has not passed stays, or frequent questions would never see one passed.
+        if question.query == 0 && !self.settled_since(moment) {
+            self.place(&mut question)?;
         }
         Ok(self.settled_since(moment))
     }
@@ -216,8 +229,9 @@ impl DefaultStream {
 
 impl Drop for DefaultStream {
     fn drop(&mut self) {
-        let events = [self.event.get_mut().take(), self.mark.get_mut().event.take()];
-        for event in events.into_iter().flatten() {
+        let marks = [&mut self.mark, &mut self.question].map(|mark| mark.get_mut().event.take());
+        let events = [self.event.get_mut().take()].into_iter().chain(marks);
+        for event in events.flatten() {
             // A destroyed context has released the event.
             if let Ok(_scope) = self.context.enter() {
                 destroy_event(&self.context, event);

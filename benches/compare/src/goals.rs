@@ -121,7 +121,7 @@ pub(crate) const GOALS: &[Goal] = &[
     goal(UNDER_MPI, Test::Allgather, "devices", ANY, Of::BestPeer, Bound::AtMost(1.0)),
     goal(UNDER_MPI, Test::Alltoall, "devices", ANY, Of::BestPeer, Bound::AtMost(1.0)),
     goal(UNDER_MPI, Test::ReduceScatter, "devices", ANY, Of::BestPeer, Bound::AtMost(1.0)),
-    // Puts, gets and active messages: the words of two devices as a stream sees them, and UCX's speed.
+    // Puts, gets and active messages: the time of the copies with a little around them, and UCX's speed.
     goal(ALONE, Test::Am, "sm", WORD, Of::Nothing, Bound::AtMost(0.25)),
     goal(ALONE, Test::Am, "devices", of(64 << 10), Of::Nothing, Bound::AtMost(9.0)),
     goal(ALONE, Test::Put, "devices", WORD, Of::Nothing, Bound::AtMost(6.0)),

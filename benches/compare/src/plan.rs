@@ -114,6 +114,11 @@ impl Test {
         matches!(self, Test::Latency | Test::MessageRate | Test::Bandwidth)
     }
 
+    /// Returns whether the figure is a number a second.
+    pub(crate) fn is_rate(self) -> bool {
+        matches!(self, Test::MessageRate | Test::ThreadedRate | Test::PutRate | Test::GetRate | Test::AmRate)
+    }
+
     pub(crate) fn less_is_better(self) -> bool {
         matches!(self.unit(), "us" | "ms")
     }

@@ -193,12 +193,12 @@ struct Called {
 #[derive(Default)]
 pub(crate) struct Done {
     hooks: SmallVec<[Called; 4]>,
-    /// Control messages may gather. The call that created this value sends them.
+    /// Control messages may gather. The turn of progress that created this value sends them.
     pub(crate) gathers: bool,
 }
 
 impl Done {
-    /// Creates the list for one call of a transport's `progress`.
+    /// Creates the list for a part of a turn of progress: a poll of a transport, or the steps after copies.
     #[inline]
     pub(crate) fn gathering() -> Self {
         Done { gathers: true, ..Done::default() }

@@ -38,8 +38,8 @@ impl<T> Copies<T> {
         self.batches.lock().add_running(completion, then);
     }
 
-    /// Adds a copy to a batch. The batch starts at the latest when this turn of progress or the current call of the
-    /// program ends ([`set_out`](Self::set_out)).
+    /// Adds a copy to a batch. The batch starts at the latest in the next turn of progress, or when the current call of
+    /// the program ends ([`set_out`](Self::set_out)).
     ///
     /// # Safety
     /// Both ranges stay allocated, the source unwritten and the destination untouched, until `copy.then` has run or is

@@ -28,9 +28,9 @@ use crate::wire::{Exposed, Malformed};
 pub(super) struct Exposing {
     pub(super) owner: Arc<Owner>,
     grants: Mutex<Grants<Reachable>>,
-    /// When peers first asked for device memory whose default stream was busy. It is exposed once the work of that moment
+    /// When a peer first asked for device memory whose default stream was busy. It is exposed once the work of that moment
     /// is done.
-    busy: Mutex<HashMap<Ticket, CopyOrder, RandomState>>,
+    busy: Mutex<HashMap<(Rank, Ticket), CopyOrder, RandomState>>,
     /// Peers whose end is noticed.
     watched: Mutex<HashSet<Rank, RandomState>>,
 }
@@ -94,12 +94,15 @@ impl Exposing {
     fn register(&self, engine: &Engine, peer: Rank, (ticket, memory): (Ticket, &Pinned)) -> Registered {
         if memory.location.on_device() && !engine.core().copy_only() {
             // A peer's operation does not wait for the default stream of this process.
-            let order = *self.busy.lock().entry(ticket).or_insert_with(CopyOrder::begin);
-            match engine.devices().ask_default_stream_since(&memory.location, &order) {
-                Ok(true) => self.busy.lock().remove(&ticket),
-                Ok(false) => return Registered::NotNow,
-                Err(_) => return Registered::Never,
-            };
+            let order = *self.busy.lock().entry((peer, ticket)).or_insert_with(CopyOrder::begin);
+            let passed = engine.devices().ask_default_stream_since(&memory.location, &order);
+            if matches!(passed, Ok(false)) {
+                return Registered::NotNow;
+            }
+            self.busy.lock().remove(&(peer, ticket));
+            if passed.is_err() {
+                return Registered::Never;
+            }
         }
         register(engine, peer, memory)
     }
@@ -121,6 +124,7 @@ impl Exposing {
     }
 
     fn lose(&self, peer: Rank) {
+        self.busy.lock().retain(|(other, _), _| *other != peer);
         let lost = self.grants.lock().lose(peer);
         drop(lost);
     }
@@ -139,11 +143,23 @@ impl Exposing {
     }
 
     /// Has the peers that reach memory directly release it. They are told once, however often this is called.
-    pub(super) fn revoke(&self, poster: &Poster, name: &Name) {
+    fn revoke(&self, poster: &Poster, name: &Name) {
         let ticket = Ticket::from(name);
-        self.busy.lock().remove(&ticket);
         let peers = self.grants.lock().revoke(ticket.slot);
         peers.into_iter().for_each(|peer| tell(poster, peer, ticket));
+    }
+
+    /// Removes a registration that was closed, once peers have released its memory. Returns whether that is done. May be
+    /// called again.
+    pub(super) fn remove(&self, poster: &Poster, name: &Name) -> bool {
+        self.revoke(poster, name);
+        let removed = self.owner.remove(name);
+        if removed {
+            // Nobody can ask for it any more.
+            let ticket = Ticket::from(name);
+            self.busy.lock().retain(|(_, other), _| *other != ticket);
+        }
+        removed
     }
 
     /// Exposes no memory any more, and has all peers release it. Returns whether they have. May be called again.

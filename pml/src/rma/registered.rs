@@ -74,10 +74,7 @@ impl Registered {
         }
         let name = &self.key.name();
         self.exposing.owner.close(name);
-        let remove = || {
-            self.exposing.revoke(&self.poster, name);
-            self.exposing.owner.remove(name)
-        };
+        let remove = || self.exposing.remove(&self.poster, name);
         // Nobody accesses most memory at its end.
         if remove() {
             return;

@@ -154,6 +154,13 @@ impl Memory {
         })
     }
 
+    /// Waits until the memory holds what was written to it.
+    pub(crate) fn settle(&self) -> Result<(), Failure> {
+        let Storage::Device(buffer) = &self.storage else { return Ok(()) };
+        // The driver orders it after earlier copies, and it ends before the call returns.
+        buffer.copy_to_host(0, &mut [0]).map_err(|error| Failure::failed(1, error))
+    }
+
     /// Returns whether messages have gaps.
     pub(crate) fn has_gaps(&self) -> bool {
         matches!(self.shape, Shape::Blocks(_))

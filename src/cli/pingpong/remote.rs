@@ -49,12 +49,13 @@ impl<'a> Remote<'a> {
 
     /// Puts a message of `size` bytes, and waits for the peer's.
     pub(crate) fn ping(&mut self, message: &RawBuffer<'_>, size: u64) -> Result<(), Failure> {
-        self.sent += 1;
-        let (to, word, shape) = (self.peers_memory, self.peers_signal, self.peers_shape.clone());
-        let signal = Signal { at: word.at(0), update: SignalUpdate::Set(self.sent) };
-        self.on.scope(|scope| {
-            let put = scope.put_signal(message, shape.target(&to, size), signal)?;
-            self.pong()?;
+        let Remote { on, peer, signal: word, peers_memory, peers_signal, peers_shape, arrived, sent, .. } = self;
+        *sent += 1;
+        let signal = Signal { at: peers_signal.at(0), update: SignalUpdate::Set(*sent) };
+        on.scope(|scope| {
+            let put = scope.put_signal(message, peers_shape.target(peers_memory, size), signal)?;
+            *arrived += 1;
+            word.wait_until(0, *peer, |word| word >= *arrived)?;
             put.wait()?;
             Ok(())
         })

@@ -35,7 +35,11 @@ impl<'a> Side<'a> {
     /// Overwrites the first slot if messages have gaps there, which are verified to stay as they are. Only before the peer is
     /// told to put.
     pub(super) fn poison_gaps(&mut self, size: u64) -> Result<(), Failure> {
-        if self.plan.check && self.inbox.has_gaps() { self.poison(size, 1) } else { Ok(()) }
+        if !(self.plan.check && self.inbox.has_gaps()) {
+            return Ok(());
+        }
+        self.poison(size, 1)?;
+        self.inbox.settle()
     }
 
     pub(super) fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {

@@ -69,8 +69,8 @@ impl Ucx {
         let mut client = self.perftest(series.route, 0);
         let messages = self.messages(series, size, seconds);
         client.args(["127.0.0.1", "-f", "-v", "-t", name_of(series.test), "-s", &size.to_string()]);
-        if matches!(series.test, Test::Get | Test::GetRate) {
-            // One test serves both, by the number of gets under way.
+        if series.test.is_one_sided() {
+            // Its own number differs. One test of gets serves both latency and rate.
             client.args(["-O", &series.test.window(size).to_string()]);
         }
         client.args(["-n", &messages.to_string(), "-w", &(messages / 10 + 1).to_string()]);
@@ -86,7 +86,7 @@ impl Ucx {
             Figures::read(&printed).ok_or_else(|| Error::NoFigure { command: shown(&client), said: printed })?;
         self.rates.borrow_mut().insert((series.test, series.route.name, size), 1e6 / figures.microseconds);
         let value = match series.test {
-            test if test.unit().ends_with("s/s") => figures.rate,
+            test if test.is_rate() => figures.rate,
             Test::Bandwidth => size as f64 / figures.microseconds,
             _ => figures.microseconds,
         };

@@ -151,7 +151,7 @@ pub(super) fn goal_rows(plan: &Plan, results: &Results) -> Vec<GoalRow> {
 
 pub(super) fn figure(test: Test, value: f64) -> String {
     match test {
-        test if test.unit().ends_with("s/s") => format!("{:.2} M", value / 1e6),
+        test if test.is_rate() => format!("{:.2} M", value / 1e6),
         Test::Start => format!("{value:.1}"),
         Test::Bandwidth => format!("{value:.0}"),
         _ => format!("{value:.3}"),
