@@ -53,6 +53,19 @@ static int call_alone(struct memory *send, struct memory *recv)
     return code;
 }
 
+/* Rank 1 returns after the others have left the operation. If it died earlier, their operation could fail. */
+static void connect_all(struct memory *send, struct memory *recv)
+{
+    CHECK(MPI_SUCCESS == MPI_Allreduce(memory_at(send), memory_at(recv), WORDS, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    if (1 != test.rank) {
+        MPI_Send(NULL, 0, MPI_INT, 1, 0, MPI_COMM_WORLD);
+        return;
+    }
+    for (int others = 1; others < test.size; others++) {
+        MPI_Recv(NULL, 0, MPI_INT, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct memory send = {0}, recv = {0};
@@ -65,9 +78,8 @@ int main(int argc, char **argv)
     memory_use(&recv, true, 0, WORDS * sizeof(int), 0);
     memory_put(&send);
     memory_put(&recv);
-    /* All are connected. */
-    MPI_Allreduce(memory_at(&send), memory_at(&recv), WORDS, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    connect_all(&send, &recv);
     if (0 == strcmp(argv[1], "stopped")) {
         code = call_alone(&send, &recv);
     }
