@@ -99,7 +99,7 @@ impl Test {
         matches!(self, Test::Allreduce | Test::Bcast | Test::Allgather | Test::Alltoall | Test::ReduceScatter)
     }
 
-    /// Returns whether the test is one of puts, gets or active messages, which need no MPI.
+    /// Returns whether the test is one of puts, gets or active messages.
     pub(crate) fn is_one_sided(self) -> bool {
         matches!(self, Test::Put | Test::Get | Test::Am | Test::PutRate | Test::GetRate | Test::AmRate)
     }
@@ -109,9 +109,14 @@ impl Test {
         self.is_one_sided() && !matches!(self, Test::Am | Test::AmRate)
     }
 
-    /// Returns whether the test is one of messages between two processes, which need no MPI.
+    /// Returns whether the test is one of messages between two processes.
     pub(crate) fn is_of_messages(self) -> bool {
         matches!(self, Test::Latency | Test::MessageRate | Test::Bandwidth)
+    }
+
+    /// Returns whether a program without MPI can run the test.
+    pub(crate) fn needs_no_mpi(self) -> bool {
+        self.is_of_messages() || self.is_one_sided()
     }
 
     /// Returns whether the figure is a number a second.

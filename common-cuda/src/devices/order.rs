@@ -73,12 +73,7 @@ impl Devices {
     /// # Errors
     /// The buffer's context is destroyed, or the calling thread captures a graph.
     pub fn default_stream(&self, at: &Location) -> Result<Completion, DeviceError> {
-        let Some(platform) = self.ordering(at) else { return Ok(Completion::DONE) };
-        let queue = platform.queue_to_enter(at)?;
-        if self.is_synchronised(at) {
-            return queue.refuse_capture().map(|()| Completion::DONE);
-        }
-        queue.after_default_stream()
+        self.queue_to_follow(at)?.map_or(Ok(Completion::DONE), |queue| queue.after_default_stream())
     }
 
     /// Checks whether that work is done. The answer serves every [`CopyOrder`] that began before. A query of a stream takes
@@ -87,12 +82,7 @@ impl Devices {
     /// # Errors
     /// As [`default_stream`](Self::default_stream).
     pub fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
-        let Some(platform) = self.ordering(at) else { return Ok(true) };
-        let queue = platform.queue_to_enter(at)?;
-        if self.is_synchronised(at) {
-            return queue.refuse_capture().map(|()| true);
-        }
-        queue.default_stream_is_idle()
+        self.queue_to_follow(at)?.map_or(Ok(true), |queue| queue.default_stream_is_idle())
     }
 
     /// Checks whether the work on the buffer at `at` is done that the default stream had when `order` began. Later work
@@ -101,12 +91,7 @@ impl Devices {
     /// # Errors
     /// As [`default_stream`](Self::default_stream).
     pub fn ask_default_stream_since(&self, at: &Location, order: &CopyOrder) -> Result<bool, DeviceError> {
-        let Some(platform) = self.ordering(at) else { return Ok(true) };
-        let queue = platform.queue_to_enter(at)?;
-        if self.is_synchronised(at) {
-            return queue.refuse_capture().map(|()| true);
-        }
-        queue.default_stream_has_passed(order.begun)
+        self.queue_to_follow(at)?.map_or(Ok(true), |queue| queue.default_stream_has_passed(order.begun))
     }
 
     /// Checks without a driver call whether all work on the buffer at `at` is known to be done, right after
@@ -143,6 +128,17 @@ impl Devices {
                     .unwrap_or_else(|| contexts.by_id(id).is_some_and(known))
             }),
         }
+    }
+
+    /// Returns the queue whose default stream an access to the buffer at `at` must follow, or `None` if there is nothing to
+    /// follow. Also then a thread that captures a graph is refused, if the buffer is on a device.
+    fn queue_to_follow(&self, at: &Location) -> Result<Option<Arc<CopyQueue>>, DeviceError> {
+        let Some(platform) = self.ordering(at) else { return Ok(None) };
+        let queue = platform.queue_to_enter(at)?;
+        if self.is_synchronised(at) {
+            return queue.refuse_capture().map(|()| None);
+        }
+        Ok(Some(queue))
     }
 
     /// Returns the platform of device memory whose default stream comes first.

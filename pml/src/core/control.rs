@@ -1,8 +1,8 @@
 //! The control queue of a peer: headers without payload, in order, and messages that were made for a link that broke.
 //!
 //! Some answers gather until a transport's poll has handled all its messages, or until the steps after copies have run,
-//! because sending a message for each takes longer than computing it. These answers are about device memory, whose messages come in windows. No
-//! other control message overtakes them; data messages may.
+//! because sending a message for each takes longer than computing it. These answers are about device memory, whose
+//! messages come in windows. No other control message overtakes them; data messages may.
 
 use std::collections::VecDeque;
 

@@ -73,7 +73,7 @@ impl Exposing {
                 return disconnect(poster.engine(), peer, &malformed);
             }
         }
-        let (granted, registrations) = match self.register(poster.engine(), peer, (ticket, &pinned)) {
+        let (granted, registrations) = match self.register(poster.engine(), peer, ticket, &pinned) {
             Registered::Reached(exposed, registrations) => {
                 (Granted::Exposed { exposed: *exposed, len: pinned.len }, registrations)
             }
@@ -91,7 +91,7 @@ impl Exposing {
     }
 
     /// Registers memory with the links to a peer, unless work of its default stream may still access it.
-    fn register(&self, engine: &Engine, peer: Rank, (ticket, memory): (Ticket, &Pinned)) -> Registered {
+    fn register(&self, engine: &Engine, peer: Rank, ticket: Ticket, memory: &Pinned) -> Registered {
         if memory.location.on_device() && !engine.core().copy_only() {
             // A peer's operation does not wait for the default stream of this process.
             let order = *self.busy.lock().entry((peer, ticket)).or_insert_with(CopyOrder::begin);

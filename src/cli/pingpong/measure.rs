@@ -45,7 +45,7 @@ enum Way<'a> {
 impl<'a> Bench<'a> {
     /// Makes the bench of messages in the order of a stream, with buffers as [`new`](Self::new).
     pub(crate) fn on_stream(world: &'a World, plan: &'a Plan, setup: StreamSetup<'_>) -> Result<Self, Failure> {
-        let mut bench = Bench::new(&[world], plan, setup.kinds, setup.devices, [&setup.shape; 2].map(Clone::clone))?;
+        let mut bench = Bench::new(&[world], plan, setup.kinds, setup.devices, setup.shapes.clone())?;
         bench.way = Way::Stream(Box::new(StreamWay::new(world, setup, &bench.side.out)?));
         Ok(bench)
     }

@@ -263,12 +263,12 @@ impl Pingpong {
             let both = Bench::new(&[world], &in_use, [MemoryKind::Device; 2], &devices, Shape::CONTIGUOUS)?;
             beside.insert(both).run(IN_USE)?;
         }
+        let shapes = [self.shape_of(0), self.shape_of(1)];
         let mut bench = match plan.stream {
-            None => Bench::new(&worlds, &plan, kinds, &devices, [self.shape_of(0), self.shape_of(1)])?,
+            None => Bench::new(&worlds, &plan, kinds, &devices, shapes)?,
             Some(stream) => {
                 let (bytes, folders) = (plan.sizes.iter().copied().max().unwrap_or(0), self.parameters.libdirs());
-                let shape = self.shape_of(world.rank());
-                let setup = StreamSetup { plan: stream, kinds, devices: &devices, shape, bytes, folders: &folders };
+                let setup = StreamSetup { plan: stream, kinds, devices: &devices, shapes, bytes, folders: &folders };
                 Bench::on_stream(world, &plan, setup)?
             }
         };

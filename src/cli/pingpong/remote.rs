@@ -17,23 +17,38 @@ pub(crate) struct Remote<'a> {
     peer: Rank,
     /// Ends before the memory is freed.
     _memory: Registration<RawMemory>,
-    signal: Registration<SharedVec<u64>>,
+    arrivals: Arrivals,
     peers_memory: RemoteKey,
     peers_signal: RemoteKey,
     /// The layout of the peer's messages in its memory.
     peers_shape: Shape,
-    /// The number of puts to this rank so far.
-    arrived: u64,
     /// The number of puts to the peer so far.
     sent: u64,
 }
 
+/// The word that the peer's puts count up.
+struct Arrivals {
+    signal: Registration<SharedVec<u64>>,
+    /// The number of puts to this rank that were waited for.
+    seen: u64,
+}
+
+impl Arrivals {
+    /// Waits for the next put of rank `peer`.
+    fn next(&mut self, peer: Rank) -> Result<(), Failure> {
+        self.seen += 1;
+        self.signal.wait_until(0, peer, |word| word >= self.seen)?;
+        Ok(())
+    }
+}
+
 impl<'a> Remote<'a> {
-    /// Registers memory, and exchanges keys. Both ranks call it. The peer's messages have the layout `peers`.
+    /// Registers memory, and exchanges keys. Both ranks call it. The peer's messages have the layout
+    /// `peers_shape`.
     ///
     /// # Safety
     /// The memory lives longer than the value, and is accessed only where the peer does not access it.
-    pub(crate) unsafe fn new(world: &'a World, memory: &Memory, peers: Shape) -> Result<Self, Failure> {
+    pub(crate) unsafe fn new(world: &'a World, memory: &Memory, peers_shape: Shape) -> Result<Self, Failure> {
         let on = world.communicator();
         let (address, len) = memory.whole();
         // SAFETY: the caller's promise.
@@ -43,19 +58,18 @@ impl<'a> Remote<'a> {
         on.allgather(&[*memory.key(), *signal.key()], &mut keys)?;
         let peer = 1 - on.rank();
         let [peers_memory, peers_signal] = [0, 1].map(|at| keys[2 * peer as usize + at]);
-        let peers_shape = peers;
-        Ok(Remote { on, peer, _memory: memory, signal, peers_memory, peers_signal, peers_shape, arrived: 0, sent: 0 })
+        let arrivals = Arrivals { signal, seen: 0 };
+        Ok(Remote { on, peer, _memory: memory, arrivals, peers_memory, peers_signal, peers_shape, sent: 0 })
     }
 
     /// Puts a message of `size` bytes, and waits for the peer's.
     pub(crate) fn ping(&mut self, message: &RawBuffer<'_>, size: u64) -> Result<(), Failure> {
-        let Remote { on, peer, signal: word, peers_memory, peers_signal, peers_shape, arrived, sent, .. } = self;
+        let Remote { on, peer, arrivals, peers_memory, peers_signal, peers_shape, sent, .. } = self;
         *sent += 1;
         let signal = Signal { at: peers_signal.at(0), update: SignalUpdate::Set(*sent) };
         on.scope(|scope| {
             let put = scope.put_signal(message, peers_shape.target(peers_memory, size), signal)?;
-            *arrived += 1;
-            word.wait_until(0, *peer, |word| word >= *arrived)?;
+            arrivals.next(*peer)?;
             put.wait()?;
             Ok(())
         })
@@ -63,9 +77,7 @@ impl<'a> Remote<'a> {
 
     /// Waits for a message of the peer.
     pub(crate) fn pong(&mut self) -> Result<(), Failure> {
-        self.arrived += 1;
-        self.signal.wait_until(0, self.peer, |word| word >= self.arrived)?;
-        Ok(())
+        self.arrivals.next(self.peer)
     }
 
     /// Puts a message of `size` bytes.

@@ -83,7 +83,7 @@ impl Contender for Cableway {
     }
 
     fn takes(&self, series: &Series) -> bool {
-        series.test.is_of_messages() || series.test.is_one_sided()
+        series.test.needs_no_mpi()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

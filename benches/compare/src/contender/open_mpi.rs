@@ -180,10 +180,8 @@ impl Contender for OpenMpi {
     /// active messages.
     fn takes(&self, series: &Series) -> bool {
         let (device, collective) = (series.route.on_device(), series.test.is_collective());
-        if series.test.is_one_sided() {
-            return false;
-        }
-        (!device || matches!(self.pml, Pml::Cableway(_))) && (!collective || self.collectives.is_some())
+        let able = !series.test.is_one_sided() && (!collective || self.collectives.is_some());
+        able && (!device || matches!(self.pml, Pml::Cableway(_)))
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

@@ -120,8 +120,7 @@ impl Contender for Ucx {
     /// Its datatypes are not those of a device, and it uses no device beside its messages.
     fn takes(&self, series: &Series) -> bool {
         let route = series.route;
-        let takes = series.test.is_of_messages() || series.test.is_one_sided();
-        takes && route.shape == Shape::Contiguous && !route.beside_devices()
+        series.test.needs_no_mpi() && route.shape == Shape::Contiguous && !route.beside_devices()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

@@ -55,7 +55,8 @@ pub(crate) struct StreamSetup<'a> {
     pub(crate) plan: StreamPlan,
     pub(crate) kinds: [MemoryKind; 2],
     pub(crate) devices: &'a Devices,
-    pub(crate) shape: Shape,
+    /// By rank, as the kinds.
+    pub(crate) shapes: [Shape; 2],
     /// The largest message.
     pub(crate) bytes: u64,
     /// Folders of the command line that may hold drivers.
@@ -71,7 +72,7 @@ impl StreamWay {
         if let Some(kernel) = plan.kernel {
             program.load_kernel(kernel.as_nanos() as u64)?;
         }
-        let memory = || Memory::new(world, setup.kinds[mine], Some(device), setup.shape.clone(), setup.bytes);
+        let memory = || Memory::new(world, setup.kinds[mine], Some(device), setup.shapes[mine].clone(), setup.bytes);
         let (out, mut inbox) = (memory()?, memory()?);
         for from in [&out, late] {
             send_before(world.communicator(), from, &mut inbox, setup.bytes)?;
