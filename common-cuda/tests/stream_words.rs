@@ -122,7 +122,7 @@ fn streams_of_every_kind_and_context_are_accepted() {
         for handle in streams {
             let stream = described(&devices, handle).unwrap();
             assert_eq!(stream.handle(), handle);
-            assert!(stream.exists());
+            assert!(stream.goes_on() && stream.check().is_ok());
             let words = stream.words(1).unwrap();
             operate(&stream, &[WordOperation::write(words.device_address(0), 9)]);
             wait_for(&words, 0, 9);

@@ -122,3 +122,12 @@ fn a_kernel_does_not_wait_for_what_has_ended() {
     let said = run.stdout + &run.stderr;
     assert!(said.contains("mp_finalize: 3 requests were not waited for"), "{said}");
 }
+
+#[test]
+fn a_kernel_that_faults_ends_what_waits_for_it() {
+    let mut command = support::mpirun(2);
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).arg(support::program("mp_faulted"));
+    let run = support::finish_within(&mut command, LIMIT).assert_success();
+    support::assert_checked(&run, 2);
+    assert_says(&run, &["mp_wait: the stream will not get to the message, because its context does no more work"]);
+}

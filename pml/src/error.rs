@@ -262,6 +262,9 @@ pub enum Error {
     /// A stream of the program cannot take a message.
     #[error("a stream cannot take a message: {0}")]
     Stream(DeviceError),
+    /// A stream's context is destroyed, or a kernel has faulted there, before the stream got to a message.
+    #[error("the stream will not get to the message, because its context does no more work: {0}")]
+    StreamContext(DeviceError),
     /// The engine's host promised that its calls do not overlap, but messages on streams need a thread that calls it.
     #[error(
         "messages on streams need a thread, and calls must not overlap here: initialise MPI with MPI_THREAD_MULTIPLE"

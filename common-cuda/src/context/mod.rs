@@ -21,6 +21,8 @@ pub(crate) struct Context {
     pub(crate) id: u64,
     handle: ContextHandle,
     gone: AtomicBool,
+    /// A kernel has faulted: the context does no more work, and the driver refuses every call.
+    faulted: AtomicBool,
     /// The driver can query events in their own context only.
     asks_within: AtomicBool,
     limits: OnceLock<Limits>,
@@ -29,8 +31,9 @@ pub(crate) struct Context {
 impl Context {
     /// A context that the driver has just returned for a pointer.
     pub(crate) fn new(driver: &'static dyn Driver, handle: ContextHandle, id: u64) -> Context {
-        let (gone, asks_within) = (AtomicBool::new(false), AtomicBool::new(!driver.ids_are_unique()));
-        Context { driver, id, handle, gone, asks_within, limits: OnceLock::new() }
+        let (gone, faulted) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (asks_within, limits) = (AtomicBool::new(!driver.ids_are_unique()), OnceLock::new());
+        Context { driver, id, handle, gone, faulted, asks_within, limits }
     }
 
     pub(crate) fn has_handle(&self, handle: ContextHandle) -> bool {
@@ -52,6 +55,27 @@ impl Context {
             self.gone.store(true, Ordering::Relaxed);
         }
         alive
+    }
+
+    /// Checks whether the context still works: it exists, and no kernel is known to have faulted there.
+    pub(crate) fn works(&self) -> bool {
+        !self.faulted.load(Ordering::Relaxed) && self.alive()
+    }
+
+    /// Takes note of the end of a query of one of Cableway's own streams, which fails only if the context does.
+    ///
+    /// # Errors
+    /// The context is destroyed, or a kernel has faulted there.
+    pub(crate) fn check_query(&self, asked: Result<bool, Failure>) -> Result<(), Failure> {
+        match asked {
+            Err(failure) if failure.context_gone() => Err(self.note(failure)),
+            // What the driver reports of a fault has many codes.
+            Err(failure) if failure.kind == FailureKind::Other => {
+                self.faulted.store(true, Ordering::Relaxed);
+                Err(failure)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn check_alive(&self) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use super::slots::Slots;
 use super::streams::CopyStreams;
 use crate::context::Context;
 use crate::copier::Copier;
-use crate::copy::Order;
+use crate::copy::{Direction, Order};
 use crate::costs::{Costs, DeviceCosts};
 use crate::cpu_mapping::CpuMapping;
 use crate::driver::Failure;
@@ -92,6 +92,15 @@ impl Workspace {
     /// Makes the streams for copies, so that later copies make none. The context is current.
     pub(crate) fn make_streams(&self) -> Result<(), Failure> {
         self.streams.make_all()
+    }
+
+    /// Asks the driver whether the context still works.
+    ///
+    /// # Errors
+    /// The context is destroyed, or a kernel has faulted there.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let asked = self.context.enter().and_then(|_scope| self.streams.is_idle(Direction::DeviceToHost));
+        self.context.check_query(asked)
     }
 
     /// Checks whether the default stream is idle; `None` if a capture forbids the query. The context is current.

@@ -205,9 +205,17 @@ impl ProgramStream {
         words.is_of(&self.queue)
     }
 
-    /// Checks whether the stream's context still exists. If not, the stream will do nothing more.
-    pub fn exists(&self) -> bool {
-        self.queue.workspace.context.alive()
+    /// Checks whether the stream may do anything more: its context exists, and no kernel is known to have faulted there.
+    pub fn goes_on(&self) -> bool {
+        self.queue.workspace.context.works()
+    }
+
+    /// Asks the driver whether the stream may do anything more.
+    ///
+    /// # Errors
+    /// The stream's context is destroyed, or a kernel has faulted there.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        self.queue.workspace.check().map_err(|failure| self.error(failure))
     }
 
     /// Returns the error of a call that a graph cannot contain.

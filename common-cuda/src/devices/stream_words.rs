@@ -126,6 +126,16 @@ impl StreamWords {
         self.word(index).store(value, Ordering::Release);
     }
 
+    /// Asks the driver whether streams and kernels may still write to the words.
+    ///
+    /// # Errors
+    /// The context is destroyed, or a kernel has faulted there.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        let workspace = &self.queue.workspace;
+        let of_context = || format!("context {}", workspace.context.id);
+        workspace.check().map_err(|failure| workspace.context.error(failure, of_context()))
+    }
+
     /// Returns the address of a word as the device sees it.
     ///
     /// # Panics

@@ -78,7 +78,7 @@ unsafe extern "C" fn cableway_mp_words_follow(words: *const KernelWords, message
 unsafe extern "C" fn cableway_mp_words_seen(words: *const KernelWords) -> bool {
     // Nobody waits for a kernel after a panic.
     // SAFETY: the caller's promise.
-    guarded(true, || unsafe { &*words }.is_seen())
+    guarded(true, || unsafe { &*words }.is_settled())
 }
 
 /// Makes progress on the calling thread.

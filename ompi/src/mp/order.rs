@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use cableway_pml::{Communicator, StartGate};
+use cableway_pml::{Communicator, Error, StartGate};
 use parking_lot::Mutex;
 
 /// Where operations start.
@@ -196,16 +196,16 @@ impl Gate {
 }
 
 impl StartGate for Gate {
-    fn is_open(&mut self) -> bool {
+    fn is_open(&mut self) -> Result<bool, Error> {
         if self.send.as_ref().is_some_and(|before| !before.is_passed()) {
-            return false;
+            return Ok(false);
         }
         // The thread starts what streams and kernels have reached between two looks.
         self.looks = self.looks.saturating_add(1);
         if self.looks == 2 {
             with(self.target, |traffic| self.puts.extend(traffic.started_puts.iter().map(|(_, put)| put.clone())));
         }
-        self.looks > 2 && self.puts.iter().all(|put| put.is_passed())
+        Ok(self.looks > 2 && self.puts.iter().all(|put| put.is_passed()))
     }
 
     fn note_started(&mut self) {

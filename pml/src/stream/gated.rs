@@ -9,9 +9,12 @@ use crate::tag::Engine;
 /// Tells when a message may start. The thread of streams asks.
 pub trait StartGate: Send {
     /// Returns whether the message may start now. It is asked again if not.
-    fn is_open(&mut self) -> bool;
+    ///
+    /// # Errors
+    /// The message will never start, and fails with this.
+    fn is_open(&mut self) -> Result<bool, Error>;
 
-    /// Notes that the message has started, so that the next one may.
+    /// Notes that the message has started or failed, so that the next one may start.
     fn note_started(&mut self);
 }
 
@@ -41,12 +44,15 @@ impl Gated {
 impl StreamJob for Gated {
     fn poll(&mut self) -> Option<Result<(), Error>> {
         match self.state {
-            State::Waits if !self.gate.is_open() => return None,
             State::Waits => {
+                match self.gate.is_open() {
+                    Ok(false) => return None,
+                    // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends
+                    // before. The program keeps the buffer.
+                    Ok(true) => unsafe { self.message.start(&self.engine) },
+                    Err(error) => self.message.end(Err(error)),
+                }
                 self.state = State::IsUnderWay;
-                // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends before.
-                // The program keeps the buffer.
-                unsafe { self.message.start(&self.engine) };
                 self.gate.note_started();
             }
             State::IsUnderWay => {}

@@ -182,7 +182,7 @@ impl Stream {
         batch.post().map(|()| number)
     }
 
-    /// Returns whether the stream has passed a mark, or its context is destroyed.
+    /// Returns whether the stream has passed a mark, or never will, because its context does no more work.
     pub fn has_passed(&self, mark: u64) -> bool {
         self.state.has_passed(mark)
     }
@@ -194,8 +194,8 @@ impl Stream {
     pub fn wait_for_mark(&self, mark: u64) -> Result<(), Error> {
         match self.shared.wait_until(|| self.state.has_passed(mark)) {
             Err(Error::StreamsEnded) => {
-                // The stream waits for nothing any more.
-                while !self.state.has_passed(mark) {
+                // The stream waits for nothing any more, and no thread looks whether it goes on.
+                while !self.state.has_passed(mark) && !self.state.end_if_over() {
                     std::thread::yield_now();
                 }
                 Ok(())

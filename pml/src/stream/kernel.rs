@@ -26,8 +26,11 @@ struct ByKernel {
 }
 
 impl StartGate for ByKernel {
-    fn is_open(&mut self) -> bool {
-        self.words.is_started() && self.gate.as_mut().is_none_or(|gate| gate.is_open())
+    fn is_open(&mut self) -> Result<bool, Error> {
+        if !self.words.is_started()? {
+            return Ok(false);
+        }
+        self.gate.as_mut().map_or(Ok(true), |gate| gate.is_open())
     }
 
     fn note_started(&mut self) {

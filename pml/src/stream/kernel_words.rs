@@ -10,10 +10,10 @@
 //! | 64 to 71 | *over* | the thread: the message has ended, well or not |
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
+use cableway_common_cuda::{DeviceError, MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
 
 use super::operation::Message;
@@ -28,6 +28,8 @@ const OVER: usize = 8;
 /// Lines of a board: more than most kernels use at a time, because the driver may wait for kernels when it registers
 /// another board.
 const LINES: usize = 1024;
+/// Questions of [`KernelWords::is_settled`] between two whether the kernel's context still works.
+const CHECK_EVERY: u64 = 1 << 12;
 
 const _: () = assert!(LINE * 8 == 128 && OVER * 8 == 64);
 
@@ -43,6 +45,8 @@ pub(super) struct Kernels {
 struct Board {
     words: StreamWords,
     used: Mutex<Vec<bool>>,
+    /// Why no kernel writes to the words any more.
+    over: OnceLock<DeviceError>,
 }
 
 /// The words of one message.
@@ -53,6 +57,8 @@ pub struct KernelWords {
     line: usize,
     /// The kernel waits for the message's end.
     awaited: AtomicBool,
+    /// How often [`is_settled`](Self::is_settled) was asked.
+    asked: AtomicU64,
     _held: MappingsHeld,
 }
 
@@ -71,11 +77,7 @@ struct Waiting<M> {
 
 impl Kernels {
     /// Takes words that kernels in the context of a stream reach. May register memory with the driver.
-    pub(super) fn take(
-        &self,
-        program: &ProgramStream,
-        held: MappingsHeld,
-    ) -> Result<KernelWords, cableway_common_cuda::DeviceError> {
+    pub(super) fn take(&self, program: &ProgramStream, held: MappingsHeld) -> Result<KernelWords, DeviceError> {
         let mut boards = self.boards.lock();
         let taken = boards
             .iter()
@@ -86,12 +88,12 @@ impl Kernels {
             None => {
                 let (words, mut used) = (program.words(LINES * LINE)?, vec![false; LINES]);
                 used[0] = true;
-                let board = Arc::new(Board { words, used: Mutex::new(used) });
+                let board = Arc::new(Board { words, used: Mutex::new(used), over: OnceLock::new() });
                 boards.push(board.clone());
                 (board, 0)
             }
         };
-        let words = KernelWords { board, line, awaited: AtomicBool::new(false), _held: held };
+        let words = KernelWords { board, line, awaited: AtomicBool::new(false), asked: AtomicU64::new(0), _held: held };
         [START, SEEN, OVER].into_iter().for_each(|word| words.store(word, 0));
         Ok(words)
     }
@@ -99,6 +101,12 @@ impl Kernels {
     /// Returns the order of messages to a rank.
     pub(super) fn order(&self, communicator: usize, dest: i32) -> Arc<MessageOrder> {
         self.orders.lock().entry((communicator, dest)).or_default().clone()
+    }
+
+    /// Notes in which contexts no kernel writes to words any more.
+    pub(super) fn check(&self) {
+        let boards = self.boards.lock().clone();
+        boards.iter().for_each(|board| board.check());
     }
 
     /// Ends what waits for other messages, and lets kernels pass every wait for a message that has not ended: nobody looks at
@@ -120,6 +128,15 @@ impl Kernels {
 }
 
 impl Board {
+    /// Notes that the context is destroyed, or that a kernel has faulted there.
+    fn check(&self) {
+        if self.over.get().is_none()
+            && let Err(error) = self.words.check()
+        {
+            let _ = self.over.set(error);
+        }
+    }
+
     fn take(&self) -> Option<usize> {
         let mut used = self.used.lock();
         let line = used.iter().position(|used| !used)?;
@@ -176,12 +193,27 @@ impl KernelWords {
     }
 
     /// Returns whether the kernel has started the message. What it wrote before is visible after that.
-    pub(super) fn is_started(&self) -> bool {
-        self.load(START) != 0
+    ///
+    /// # Errors
+    /// No kernel will start it any more.
+    pub(super) fn is_started(&self) -> Result<bool, Error> {
+        match (self.load(START) != 0, self.board.over.get()) {
+            (false, Some(error)) => Err(Error::StreamContext(error.clone())),
+            (started, _) => Ok(started),
+        }
+    }
+
+    /// Returns whether no kernel needs the words any more: the kernel has said that it saw the end of the message, or its
+    /// context does no more work. To be asked again and again.
+    pub fn is_settled(&self) -> bool {
+        if self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHECK_EVERY) {
+            self.board.check();
+        }
+        self.is_seen() || self.board.over.get().is_some()
     }
 
     /// Returns whether the kernel has said that it saw the end of the message.
-    pub fn is_seen(&self) -> bool {
+    fn is_seen(&self) -> bool {
         self.load(SEEN) != 0
     }
 

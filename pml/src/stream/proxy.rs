@@ -15,7 +15,7 @@ const SPINS: u32 = 200;
 const PATIENCE: u32 = 5_000;
 /// How long it sleeps then. A stream that gets to a message waits at most so much longer.
 const NAP: Duration = Duration::from_micros(20);
-/// Polls without an event between two looks whether the streams' contexts exist.
+/// Polls between two questions whether the streams' contexts still work.
 const LOOK_EVERY: u64 = 1 << 14;
 
 thread_local! {
@@ -106,7 +106,7 @@ pub(super) fn run(shared: &Shared) {
         rounds += 1;
         shared.engine.waited(rounds);
         if rounds.is_multiple_of(LOOK_EVERY) {
-            look_at_contexts(shared, &streams);
+            check_contexts(shared, &streams);
         }
         rest(idle);
     }
@@ -136,11 +136,12 @@ fn turn(shared: &Shared, streams: &[Arc<StreamState>], active: &mut Vec<Running>
     moved
 }
 
-/// Ends what waits for streams whose contexts the program has destroyed.
+/// Ends what waits for streams and kernels of contexts that the program has destroyed, or in which a kernel has faulted.
 #[cold]
-fn look_at_contexts(shared: &Shared, streams: &[Arc<StreamState>]) {
-    let gone = streams.iter().filter(|state| !state.is_idle() && state.end_if_gone(&Error::StreamsEnded)).count();
-    if gone != 0 {
+fn check_contexts(shared: &Shared, streams: &[Arc<StreamState>]) {
+    shared.kernels.check();
+    let over = streams.iter().filter(|state| state.end_if_over()).count();
+    if over != 0 {
         let _control = shared.control.lock();
         shared.done.notify_all();
     }

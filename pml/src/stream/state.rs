@@ -95,7 +95,7 @@ impl StreamState {
 
     /// Returns whether the stream has passed the call of this number.
     pub(super) fn has_passed(&self, number: u64) -> bool {
-        self.words.load(REACHED) >= number || !self.program.exists()
+        self.words.load(REACHED) >= number || !self.program.goes_on()
     }
 
     /// Notes a value that describes the stream.
@@ -112,7 +112,7 @@ impl StreamState {
 
     /// Returns what the stream has to do. The caller has locked `last`.
     pub(super) fn pending(&self) -> Pending {
-        if !self.program.exists() {
+        if !self.program.goes_on() {
             return Pending::Nothing;
         }
         let reached = self.words.load(REACHED);
@@ -139,7 +139,7 @@ impl StreamState {
     pub(super) fn has_posts(&self) -> bool {
         let passed = || self.words.load(REACHED) >= self.prepared_end.load(Ordering::SeqCst);
         // Later work counts as well.
-        !passed() && self.program.exists() && !self.program.is_idle().unwrap_or(false)
+        !passed() && self.program.goes_on() && !self.program.is_idle().unwrap_or(false)
     }
 
     /// Keeps an error of a prepared operation.
@@ -204,22 +204,22 @@ impl StreamState {
         self.words.store(RELEASED, BEYOND);
     }
 
-    /// Returns whether nothing is left to do. A stream whose context is destroyed never goes on.
+    /// Returns whether nothing is left to do.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.lock().is_idle()
     }
 
     /// Returns whether nothing is left to do for anybody, so that nobody needs the stream's words any more.
     pub(super) fn is_at_rest(&self) -> bool {
-        let passed = || self.queue.lock().is_passed_at(self.words.load(REACHED)) || !self.program.exists();
+        let passed = || self.queue.lock().is_passed_at(self.words.load(REACHED)) || !self.program.goes_on();
         self.is_idle() && passed()
     }
 
-    /// Ends what waits for a stream whose context is destroyed. Returns whether it is.
-    pub(super) fn end_if_gone(&self, error: &Error) -> bool {
-        if self.program.exists() {
-            return false;
-        }
+    /// Ends what waits for a stream that will do nothing more, because its context is destroyed or a kernel has faulted
+    /// there. Returns whether it will not.
+    pub(super) fn end_if_over(&self) -> bool {
+        let Err(error) = self.program.check() else { return false };
+        let error = Error::StreamContext(error);
         let mut queue = self.queue.lock();
         while let Some(message) = queue.take_any() {
             message.end(Err(error.clone()));

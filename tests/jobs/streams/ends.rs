@@ -1,5 +1,6 @@
 //! Errors, deaths, and a thread that sleeps.
 
+use std::ffi::{CStr, c_void};
 use std::time::Instant;
 
 use cableway::{EngineError, World};
@@ -235,6 +236,47 @@ pub(super) fn destroyed() -> Outcome {
         Ok(on.send(&[1_u8], peer, 77)?)
     })?;
     // Streams of other contexts work on.
+    other.scope(|scope| -> Outcome {
+        let lent = scope.lend(&mut word)?;
+        let mut requests = [scope.isend(on, &lent, peer, 1)?];
+        scope.wait(&mut requests)?;
+        Ok(scope.recv(on, &lent, peer, 1)?)
+    })?;
+    expect(word, [5])
+}
+
+const FAULT: &CStr =
+    c".version 6.3\n.target sm_52\n.address_size 64\n.visible .entry fault()\n{\n    trap;\n    ret;\n}\n";
+
+/// A kernel of the program faults, which ends the context, while a stream in it has a message to send.
+pub(super) fn faulted() -> Outcome {
+    let program = Program::start()?;
+    let (app, on, peer) = (&program.app, program.world.communicator(), 1 - program.me);
+    let primary = app.current();
+    app.create_context(0);
+    let (handle, beside) = (app.stream(NON_BLOCKING_STREAM), app.stream(NON_BLOCKING_STREAM));
+    let stream = program.describe(handle)?;
+    let (mut module, mut fault, none) = (0, 0, std::ptr::null_mut::<c_void>());
+    app.cuModuleLoadData(&raw mut module, FAULT.as_ptr()).map_err(super::answered)?;
+    app.cuModuleGetFunction(&raw mut fault, module, c"fault".as_ptr()).map_err(super::answered)?;
+    let (mut late, mut out) = ([0_u8], [6_u8]);
+    stream.scope(|scope| -> Outcome {
+        let (late, out) = (scope.lend(&mut late)?, scope.lend(&mut out)?);
+        // The stream waits for a message that comes later, and so does not get to the next one.
+        scope.recv(on, &late, peer, 77)?;
+        let behind = scope.isend(on, &out, peer, 78)?;
+        app.cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, beside, none.cast(), none.cast()).map_err(super::answered)?;
+        let error = behind.finish().err().ok_or("the stream sent a message after a fault")?;
+        expect(matches!(error.engine_error(), Some(EngineError::StreamContext(_))), true)?;
+        on.barrier()?;
+        Ok(on.send(&[1_u8], peer, 77)?)
+    })?;
+    expect(late, [1])?;
+    expect(on.iprobe(peer, 78)?.is_none(), true)?;
+    // Streams of other contexts work on.
+    app.cuCtxSetCurrent(primary).map_err(super::answered)?;
+    let other = program.describe(app.stream(NON_BLOCKING_STREAM))?;
+    let mut word = [5_u8];
     other.scope(|scope| -> Outcome {
         let lent = scope.lend(&mut word)?;
         let mut requests = [scope.isend(on, &lent, peer, 1)?];

@@ -85,6 +85,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("streams::memory_is_mapped_for_puts_again_and_again", || over_sm(&[], &[], "streams_alone_again")),
     ("streams::a_rank_that_dies_ends_puts_of_streams", || dies_over("sm", "streams_alone_dies")),
     ("streams::a_destroyed_context_releases_the_program", destroyed),
+    ("streams::a_kernel_that_faults_releases_the_program", faulted),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -113,6 +114,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_alone_again", alone::again),
     ("streams_alone_dies", alone::dies),
     ("streams_destroyed", ends::destroyed),
+    ("streams_faulted", ends::faulted),
 ];
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -185,6 +187,13 @@ fn destroyed() {
         return crate::support::skip("a context with work is destroyed on the simulated driver only");
     }
     everywhere(2, &[], &[], "streams_destroyed");
+}
+
+fn faulted() {
+    if sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd {
+        return crate::support::skip("the kernel that faults is text for NVIDIA's devices");
+    }
+    everywhere(2, &[], &[], "streams_faulted");
 }
 
 /// A rank, its driver, and the streams that it makes.

@@ -119,8 +119,13 @@ pub(crate) fn top() -> Outcome<Option<usize>> {
 }
 
 /// Returns the calling thread's context.
+///
+/// # Errors
+/// There is none, it is destroyed, or a kernel has faulted there.
 pub(crate) fn current() -> Outcome<Arc<Context>> {
-    CONTEXTS.get()?.lock().get(top()?.ok_or(Error::INVALID_CONTEXT)?)
+    let context = CONTEXTS.get()?.lock().get(top()?.ok_or(Error::INVALID_CONTEXT)?)?;
+    SCHEDULER.get()?.check(context.id)?;
+    Ok(context)
 }
 
 /// Fails if the calling thread's context has been destroyed. Having no context is no error.

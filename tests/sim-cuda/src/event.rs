@@ -186,10 +186,10 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
     Ok(event)
 }
 
-/// Fails, or ends the process, if an event's context is destroyed.
+/// Fails if a kernel has faulted in an event's context. Fails, or ends the process, if that is destroyed.
 fn check_context(event: &Event, handle: usize) -> Outcome {
     match event.context.state()? {
-        ContextState::Alive => Ok(()),
+        ContextState::Alive => SCHEDULER.get()?.check(event.context.id),
         ContextState::Destroyed => Err(Error::CONTEXT_IS_DESTROYED),
         ContextState::Replaced => crash("the context of event", handle),
     }
@@ -291,7 +291,7 @@ driver_api! {
             (Latest::Recorded(recording), None) => scheduler.wait_until(|| recording.is_done()),
             _ => {}
         }
-        Ok(())
+        scheduler.check(event.context.id)
     }
 
     2000 cuEventElapsedTime: fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usize) {

@@ -49,6 +49,8 @@ pub(crate) enum Action {
     Branch,
     Return,
     Fence,
+    /// Ends the kernel, and its context with it.
+    Trap,
     Nothing,
 }
 
@@ -273,6 +275,7 @@ fn decode(name: &str) -> Option<(Action, Type)> {
     let action = match stem {
         "ret" | "exit" => return Some((Action::Return, Type::WORD)),
         "bra" => return Some((Action::Branch, Type::WORD)),
+        "trap" => return Some((Action::Trap, Type::WORD)),
         "membar" | "fence" => return Some((Action::Fence, Type::WORD)),
         "nanosleep" => return Some((Action::Nothing, Type::WORD)),
         "ld" if has("param") => Action::LoadParameter,

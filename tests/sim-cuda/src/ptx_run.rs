@@ -55,12 +55,13 @@ pub(crate) struct Launch {
     thread: u64,
     next: usize,
     registers: Vec<u64>,
+    has_faulted: bool,
 }
 
 impl Launch {
     pub(crate) fn new(arguments: Arguments, memory: Memory) -> Launch {
         let registers = vec![0; arguments.entry.registers];
-        Launch { arguments, memory, thread: 0, next: 0, registers }
+        Launch { arguments, memory, thread: 0, next: 0, registers, has_faulted: false }
     }
 
     fn special(&self, special: Special) -> u64 {
@@ -97,6 +98,10 @@ impl Launch {
         let result = match *action {
             Action::Return => return false,
             Action::Nothing => return true,
+            Action::Trap => {
+                self.has_faulted = true;
+                return false;
+            }
             Action::Fence => {
                 fence(Ordering::SeqCst);
                 return true;
@@ -198,6 +203,10 @@ impl Work for Launch {
         true
     }
 
+    fn has_faulted(&self) -> bool {
+        self.has_faulted
+    }
+
     fn step(&mut self) -> bool {
         let Arguments { entry, blocks, threads, .. } = &self.arguments;
         let (entry, all) = (entry.clone(), blocks.iter().chain(threads).product::<u64>());
@@ -206,7 +215,7 @@ impl Work for Launch {
             if !goes {
                 self.thread += 1;
                 self.next = 0;
-                if self.thread == all {
+                if self.thread == all || self.has_faulted {
                     return true;
                 }
             }

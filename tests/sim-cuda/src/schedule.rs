@@ -6,7 +6,7 @@
 //!
 //! One thread runs work. A thread that waits for work helps. Steps run without the lock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,11 @@ pub(crate) trait Work: Send {
 
     /// Does a part of the work. Returns true when all is done.
     fn step(&mut self) -> bool;
+
+    /// Checks whether its end is a fault, after which the context does no more work.
+    fn has_faulted(&self) -> bool {
+        false
+    }
 
     /// Handles the end of its context before it ran: nothing may wait for it any longer.
     fn abandon(&mut self) {}
@@ -67,6 +72,8 @@ struct Queue {
 #[derive(Default)]
 struct Queues {
     queues: BTreeMap<QueueId, Queue>,
+    /// Contexts in which a kernel has faulted.
+    faulted: BTreeSet<u64>,
     sequence: u64,
     random: u64,
     has_thread: bool,
@@ -116,7 +123,7 @@ impl Scheduler {
     }
 
     /// # Errors
-    /// The queue's context is destroyed, or no thread can be created.
+    /// The queue's context is destroyed, a kernel has faulted there, or no thread can be created.
     pub(crate) fn submit(&'static self, id: QueueId, work: Box<dyn Work>) -> Outcome {
         let mut queues = self.queues.lock();
         if !queues.has_thread {
@@ -127,11 +134,20 @@ impl Scheduler {
         queues.sequence += 1;
         let sequence = queues.sequence;
         let due = Instant::now() + self.delay.mul_f64(2.0 * queues.fraction());
-        let queue = queues.queues.get_mut(&id).ok_or(Error::CONTEXT_IS_DESTROYED)?;
+        let Queues { queues: of_ids, faulted, .. } = &mut *queues;
+        let queue = of_ids.get_mut(&id).ok_or(Error::CONTEXT_IS_DESTROYED)?;
+        if faulted.contains(&queue.context) {
+            return Err(Error::LAUNCH_FAILED);
+        }
         queue.entries.push_back(Entry { sequence, due, work: Some(work) });
         drop(queues);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Fails if a kernel has faulted in the context.
+    pub(crate) fn check(&self, context: u64) -> Outcome {
+        if self.queues.lock().faulted.contains(&context) { Err(Error::LAUNCH_FAILED) } else { Ok(()) }
     }
 
     /// Checks whether all work that `id` has or must wait for is done.
@@ -225,22 +241,39 @@ impl Scheduler {
             Err(wake_at) => return Look::Nothing(wake_at),
         };
         let done = MutexGuard::unlocked(queues, || work.step());
-        if let Some(queue) = queues.queues.get_mut(&id) {
-            if done {
+        let Queues { queues: of_ids, faulted, .. } = &mut **queues;
+        let mut fault = None;
+        if let Some(queue) = of_ids.get_mut(&id) {
+            fault = work.has_faulted().then_some(queue.context);
+            if done || faulted.contains(&queue.context) {
                 queue.entries.pop_front();
             } else if let Some(entry) = queue.entries.front_mut() {
                 entry.work = Some(work);
                 work = Box::new(Nothing);
             }
             if queue.closed && queue.entries.is_empty() {
-                queues.queues.remove(&id);
+                of_ids.remove(&id);
             }
+        }
+        if let Some(context) = fault {
+            Self::fail(queues, context);
         }
         // The work may hold the last reference to memory. Drop it without the lock.
         MutexGuard::unlocked(queues, move || drop(work));
         // The thread that ran this step may stop waiting, so another thread must run the next step.
         self.changed.notify_all();
         Look::Ran
+    }
+
+    /// Drops all work of a context in which a kernel has faulted, and refuses more.
+    fn fail(queues: &mut MutexGuard<'_, Queues>, context: u64) {
+        queues.faulted.insert(context);
+        let of_context = queues.queues.values_mut().filter(|queue| queue.context == context);
+        let mut abandoned: Vec<_> = of_context.flat_map(|queue| queue.entries.extract_waiting()).collect();
+        MutexGuard::unlocked(queues, || {
+            abandoned.iter_mut().for_each(|work| work.abandon());
+            drop(abandoned);
+        });
     }
 }
 

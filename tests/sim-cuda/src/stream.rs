@@ -134,7 +134,7 @@ impl Stream {
     /// Waits until the work in it is done.
     pub(crate) fn wait(&self) -> Outcome {
         SCHEDULER.get()?.wait_queue(self.queue);
-        Ok(())
+        SCHEDULER.get()?.check(self.context.id)
     }
 
     /// Called before its state is queried.
@@ -162,10 +162,10 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
     }
 }
 
-/// Fails, or ends the process, if a stream's context is destroyed.
+/// Fails if a kernel has faulted in a stream's context. Fails, or ends the process, if that is destroyed.
 fn check_context(context: &Context, handle: usize) -> Outcome {
     match context.state()? {
-        ContextState::Alive => Ok(()),
+        ContextState::Alive => SCHEDULER.get()?.check(context.id),
         ContextState::Destroyed if !context.is_primary()? => Err(Error::INVALID_CONTEXT),
         _ => crash("the context of stream", handle),
     }
@@ -174,7 +174,7 @@ fn check_context(context: &Context, handle: usize) -> Outcome {
 /// Waits until all work of the context is done.
 pub(crate) fn synchronize_context(context: &Context) -> Outcome {
     SCHEDULER.get()?.wait_context(context.id);
-    Ok(())
+    SCHEDULER.get()?.check(context.id)
 }
 
 driver_api! {

@@ -8,7 +8,7 @@ use std::ffi::{CString, c_void};
 use common::Session;
 
 /// `step` adds 1 to each word, no earlier than `nanoseconds` after its start. `opened` waits until a word is not 0, and copies
-/// it to the next one.
+/// it to the next one. `fault` ends its context.
 const TEXT: &str = r"
 .version 6.3
 .target sm_52
@@ -56,6 +56,11 @@ $closed:
     setp.eq.s32 %p1, %r1, 0;
     @%p1 bra $closed;
     st.global.u32 [%rd1+4], %r1;
+    ret;
+}
+.visible .entry fault()
+{
+    trap;
     ret;
 }
 ";
@@ -166,4 +171,28 @@ fn text_that_makes_no_sense_is_refused() {
     {
         assert_ne!(module(text).0, 0, "{text}");
     }
+}
+
+/// The context is destroyed at the end, so the tests beside it are not disturbed.
+#[test]
+fn a_kernel_that_faults_ends_its_context_only() {
+    const LAUNCH_FAILED: i32 = 719;
+    let session = Session::begin();
+    let (word, mut own) = (session.alloc(4), 0_usize);
+    ok!(cuMemsetD32_v2(word, 1_u32, 1_usize));
+    ok!(cuCtxCreate_v2(&raw mut own, 0_u32, 0_i32));
+    let (stream, other) = (session.stream(NON_BLOCKING), session.stream(NON_BLOCKING));
+    let (code, module) = module(TEXT);
+    assert_eq!(code, 0);
+    let mut memory = 0_u64;
+    launch(function(module, "fault"), 1, 1, stream, &mut []);
+    assert_eq!(cu!(cuStreamSynchronize(stream)), LAUNCH_FAILED);
+    assert_eq!(cu!(cuStreamQuery(stream)), LAUNCH_FAILED);
+    assert_eq!(cu!(cuStreamQuery(other)), LAUNCH_FAILED);
+    assert_eq!(cu!(cuMemsetD32Async(word, 2_u32, 1_usize, other)), LAUNCH_FAILED);
+    assert_eq!(cu!(cuMemAlloc_v2(&raw mut memory, 64_usize)), LAUNCH_FAILED);
+    assert_eq!(cu!(cuCtxSynchronize()), LAUNCH_FAILED);
+    ok!(cuCtxDestroy_v2(own));
+    assert_eq!(words(word, 1), [1]);
+    ok!(cuMemFree_v2(word));
 }
