@@ -12,10 +12,13 @@ use crate::plan::Series;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}\
     table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
-    th,td{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:right}th:first-child,td:first-child{text-align:left}\
-    .faster{background:#d3efd9}.slower{background:#f9d0cd;font-weight:bold}.wide{overflow-x:auto}details{margin:1em 0}\
-    .spread{color:#888;font-size:85%}.no{color:#b00;font-weight:bold}.plots{display:flex;flex-direction:column;gap:1em}\
-    svg{width:100%;height:auto}dt{font-weight:600}dd{margin:0 0 .4em 1em;overflow-wrap:anywhere}";
+    th,td{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:right}\
+    th:first-child,td:first-child{text-align:left;white-space:nowrap;position:sticky;left:0;background:#fff}\
+    .faster{background:#d3efd9}.slower{background:#f9d0cd;font-weight:bold}.no{color:#b00;font-weight:bold}\
+    .spread{color:#888;font-size:85%;display:block;white-space:nowrap}\
+    .wide{overflow-x:auto}.plots{display:flex;flex-direction:column;gap:1em}\
+    svg{width:100%;height:auto}details{margin:1em 0}\
+    dt{font-weight:600}dd{margin:0 0 .4em 1em;overflow-wrap:anywhere}";
 
 pub(super) fn html(report: &Report) -> Result<String, Error> {
     let mut out = format!(
@@ -105,7 +108,7 @@ fn section(out: &mut String, report: &Report, series: &Series) -> Result<(), Err
         }
         out.push_str("</div>\n");
     }
-    let _ = write!(out, "<table><tr><th>bytes</th>");
+    out.push_str("<div class=\"wide\"><table><tr><th>bytes</th>");
     for program in &programs {
         let _ = write!(out, "<th>{program}</th>");
     }
@@ -126,7 +129,7 @@ fn section(out: &mut String, report: &Report, series: &Series) -> Result<(), Err
         }
         out.push_str("</tr>\n");
     }
-    out.push_str("</table>\n");
+    out.push_str("</table></div>\n");
     Ok(())
 }
 
@@ -138,12 +141,13 @@ fn goals(out: &mut String, report: &Report) {
     let row = |tag: &str, cells: &[&str]| {
         cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect::<String>()
     };
-    let _ = writeln!(out, "<h2>Goals</h2>\n<table><tr>{}<th>met</th></tr>", row("th", &GOAL_COLUMNS));
+    let _ =
+        writeln!(out, "<h2>Goals</h2>\n<div class=\"wide\"><table><tr>{}<th>met</th></tr>", row("th", &GOAL_COLUMNS));
     for goal in rows {
         let met = if goal.met { "<td>yes</td>" } else { "<td class=\"no\">no</td>" };
         let _ = writeln!(out, "<tr>{}{met}</tr>", row("td", &goal.cells.each_ref().map(String::as_str)));
     }
-    out.push_str("</table>\n");
+    out.push_str("</table></div>\n");
 }
 
 fn escaped(text: &str) -> String {
