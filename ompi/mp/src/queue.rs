@@ -1,5 +1,6 @@
 //! Queues of descriptors, which a stream gets together.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 
 use crate::CudaStream;
@@ -9,66 +10,107 @@ use crate::job::lock;
 use crate::request::{Request, live, note_started};
 use crate::word::{wait_operation, word_operation};
 
-/// `struct mp_desc_queue`
+/// `struct mp_desc_queue`: what a stream gets.
 #[derive(Default)]
-pub(crate) struct Queue(Vec<Entry>);
+pub(crate) struct Queue {
+    entries: Vec<Entry>,
+    /// The places of the sends.
+    sends: HashMap<*mut Request, usize>,
+}
 
-/// What a stream gets.
 #[derive(Clone, Copy)]
 pub(crate) enum Entry {
     /// The program's request, which the post may set to null.
     Send(*mut *mut Request),
-    Wait(*mut Request),
+    /// For a request that has started, or the send at a place before.
+    Wait(*mut Request, Option<usize>),
     Word(Operation),
 }
 
-/// Returns an entry for a prepared send.
-///
-/// # Safety
-/// The pointer is null, or points to null or to a live request, and the requests of the entries are live.
-pub(crate) unsafe fn send_entry(entries: &[Entry], request: *mut *mut Request) -> Result<Entry, String> {
-    // SAFETY: the caller's promise.
-    unsafe { live(request) }?.to_start()?;
-    // SAFETY: the request is live.
-    if entries.iter().any(|entry| matches!(entry, Entry::Send(other) if unsafe { **other == *request })) {
-        return Err("the request is in the queue already".to_owned());
+impl Queue {
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
     }
-    Ok(Entry::Send(request))
-}
 
-/// Returns an entry for a wait for a request, which has started or is among the entries.
-///
-/// # Safety
-/// As [`send_entry`].
-pub(crate) unsafe fn wait_entry(entries: &[Entry], request: *mut *mut Request) -> Result<Entry, String> {
-    // SAFETY: the caller's promise.
-    let awaited = unsafe { live(request) }?;
-    awaited.check_waited()?;
-    // SAFETY: the requests are live.
-    let earlier = entries.iter().any(|entry| matches!(entry, Entry::Send(other) if unsafe { **other == *request }));
-    if !earlier {
-        awaited.started()?;
-    }
-    Ok(Entry::Wait(awaited))
-}
-
-/// Adds entries to a stream by one call.
-///
-/// # Safety
-/// As [`send_entry`]. The stream exists until mp_finalize.
-pub(crate) unsafe fn post_entries(stream: CudaStream, entries: &[Entry]) -> Result<(), String> {
-    // SAFETY: the caller's promise.
-    let mut operations = unsafe { operations(entries) }?;
-    let mut locked = lock();
-    let job = locked.job()?;
-    job.enqueue(stream, &mut operations)?;
-    for (entry, operation) in entries.iter().zip(&operations) {
-        if let Entry::Send(request) = *entry {
-            // SAFETY: as above.
-            unsafe { note_started(job, given(request, "req")?, operation.message) };
+    /// Adds a prepared send.
+    ///
+    /// # Safety
+    /// The pointer is null, or points to null or to a live request. That stays live until the queue is posted or dropped.
+    pub(crate) unsafe fn add_send(&mut self, request: *mut *mut Request) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        let prepared = unsafe { live(request) }?;
+        prepared.to_start()?;
+        let prepared: *mut Request = prepared;
+        if self.sends.contains_key(&prepared) {
+            return Err("the request is in the queue already".to_owned());
         }
+        self.sends.insert(prepared, self.entries.len());
+        self.entries.push(Entry::Send(request));
+        Ok(())
     }
-    Ok(())
+
+    /// Adds a wait for a request, which has started or is in the queue.
+    ///
+    /// # Safety
+    /// As [`add_send`](Self::add_send).
+    pub(crate) unsafe fn add_wait(&mut self, request: *mut *mut Request) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        let awaited = unsafe { live(request) }?;
+        awaited.check_waited()?;
+        let sent = self.sends.get(&std::ptr::from_mut(awaited)).copied();
+        if sent.is_none() {
+            awaited.started()?;
+        }
+        self.entries.push(Entry::Wait(awaited, sent));
+        Ok(())
+    }
+
+    pub(crate) fn add_word(&mut self, operation: Operation) {
+        self.entries.push(Entry::Word(operation));
+    }
+
+    /// Adds the entries to a stream by one call.
+    ///
+    /// # Safety
+    /// The requests are live. The stream exists until mp_finalize.
+    pub(crate) unsafe fn post(&self, stream: CudaStream) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        let mut operations = unsafe { self.operations() }?;
+        let mut locked = lock();
+        let job = locked.job()?;
+        job.enqueue(stream, &mut operations)?;
+        for (entry, operation) in self.entries.iter().zip(&operations) {
+            if let Entry::Send(request) = *entry {
+                // SAFETY: as above.
+                unsafe { note_started(job, given(request, "req")?, operation.message) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Describes the operations.
+    ///
+    /// # Safety
+    /// The requests are live.
+    unsafe fn operations(&self) -> Result<Vec<Operation>, String> {
+        let describe = |entry: &Entry| match *entry {
+            // SAFETY: the caller's promise.
+            Entry::Send(request) => unsafe { live(request) }?.to_start(),
+            Entry::Word(operation) => Ok(operation),
+            Entry::Wait(_, Some(sent)) => Ok(Operation { earlier: sent + 1, ..Operation::new(kind::WAIT) }),
+            Entry::Wait(request, None) => {
+                // SAFETY: as above.
+                let message = unsafe { &*request }.started()?;
+                Ok(Operation { message, ..Operation::new(kind::WAIT) })
+            }
+        };
+        self.entries.iter().map(describe).collect()
+    }
+
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.sends.clear();
+    }
 }
 
 /// # Safety
@@ -112,10 +154,9 @@ unsafe extern "C" fn mp_desc_queue_free(pointer: *mut *mut Queue) -> c_int {
 unsafe extern "C" fn mp_desc_queue_add_send(pointer: *mut *mut Queue, request: *mut *mut Request) -> c_int {
     call("mp_desc_queue_add_send", || {
         // SAFETY: the caller's promise.
-        let Queue(entries) = unsafe { queue(pointer) }?;
+        let queue = unsafe { queue(pointer) }?;
         // SAFETY: as above.
-        entries.push(unsafe { send_entry(entries, request) }?);
-        Ok(())
+        unsafe { queue.add_send(request) }
     })
 }
 
@@ -124,10 +165,9 @@ unsafe extern "C" fn mp_desc_queue_add_send(pointer: *mut *mut Queue, request: *
 unsafe fn add_wait(name: &str, pointer: *mut *mut Queue, request: *mut *mut Request) -> c_int {
     call(name, || {
         // SAFETY: the caller's promise.
-        let Queue(entries) = unsafe { queue(pointer) }?;
+        let queue = unsafe { queue(pointer) }?;
         // SAFETY: as above.
-        entries.push(unsafe { wait_entry(entries, request) }?);
-        Ok(())
+        unsafe { queue.add_wait(request) }
     })
 }
 
@@ -158,7 +198,7 @@ unsafe extern "C" fn mp_desc_queue_add_wait_value32(
 ) -> c_int {
     call("mp_desc_queue_add_wait_value32", || {
         // SAFETY: the caller's promise.
-        unsafe { queue(pointer) }?.0.push(Entry::Word(wait_operation(word, value, flags)?));
+        unsafe { queue(pointer) }?.add_word(wait_operation(word, value, flags)?);
         Ok(())
     })
 }
@@ -169,7 +209,7 @@ unsafe extern "C" fn mp_desc_queue_add_wait_value32(
 unsafe extern "C" fn mp_desc_queue_add_write_value32(pointer: *mut *mut Queue, word: *mut u32, value: u32) -> c_int {
     call("mp_desc_queue_add_write_value32", || {
         // SAFETY: the caller's promise.
-        unsafe { queue(pointer) }?.0.push(Entry::Word(word_operation(kind::WRITE_WORD, word, value)?));
+        unsafe { queue(pointer) }?.add_word(word_operation(kind::WRITE_WORD, word, value)?);
         Ok(())
     })
 }
@@ -180,38 +220,13 @@ unsafe extern "C" fn mp_desc_queue_add_write_value32(pointer: *mut *mut Queue, w
 unsafe extern "C" fn mp_desc_queue_post_on_stream(stream: CudaStream, pointer: *mut *mut Queue, flags: c_int) -> c_int {
     call("mp_desc_queue_post_on_stream", || {
         // SAFETY: the caller's promise.
-        let Queue(entries) = unsafe { queue(pointer) }?;
+        let queue = unsafe { queue(pointer) }?;
         if flags != 0 {
             return Err(format!("flags are {flags}: they must be 0"));
         }
         // SAFETY: the requests of the queue are live.
-        unsafe { post_entries(stream, entries) }?;
-        entries.clear();
+        unsafe { queue.post(stream) }?;
+        queue.clear();
         Ok(())
     })
-}
-
-/// Describes the operations of a queue.
-///
-/// # Safety
-/// The requests are live.
-unsafe fn operations(entries: &[Entry]) -> Result<Vec<Operation>, String> {
-    let mut operations = Vec::with_capacity(entries.len());
-    for (at, entry) in entries.iter().enumerate() {
-        operations.push(match *entry {
-            // SAFETY: the caller's promise.
-            Entry::Send(request) => unsafe { live(request) }?.to_start()?,
-            Entry::Word(operation) => operation,
-            Entry::Wait(request) => {
-                // SAFETY: the caller's promise.
-                let is_it = |entry: &Entry| matches!(entry, Entry::Send(sent) if unsafe { **sent == request });
-                match entries[..at].iter().position(is_it) {
-                    Some(sent) => Operation { earlier: sent + 1, ..Operation::new(kind::WAIT) },
-                    // SAFETY: as above.
-                    None => Operation { message: unsafe { &*request }.started()?, ..Operation::new(kind::WAIT) },
-                }
-            }
-        });
-    }
-    Ok(operations)
 }

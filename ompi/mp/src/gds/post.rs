@@ -9,7 +9,7 @@ use crate::CudaStream;
 use crate::call::given;
 use crate::component::{Operation, checked, kind};
 use crate::job::lock;
-use crate::queue::{Entry, post_entries, send_entry, wait_entry};
+use crate::queue::{Entry, Queue};
 use crate::request::{Request, live, note_started};
 use crate::word::{self, Condition};
 
@@ -39,39 +39,32 @@ fn operation(descriptor: &Descriptor) -> Result<Operation, Failure> {
 ///
 /// # Safety
 /// The requests of the descriptors are live.
-unsafe fn entries(descriptors: &[Descriptor]) -> Result<Vec<Entry>, Failure> {
-    let mut entries = Vec::with_capacity(descriptors.len());
+unsafe fn queue(descriptors: &[Descriptor]) -> Result<Queue, Failure> {
+    let mut queue = Queue::default();
     for descriptor in descriptors {
         // SAFETY: the caller's promise, and the tag says which it is.
-        let entry = unsafe {
+        unsafe {
             match descriptor.tag {
-                tag::SEND => {
-                    let request = request(descriptor.what.request, SEND_MARK)?;
-                    send_entry(&entries, request).map_err(Failure::Invalid)?
-                }
-                tag::WAIT => {
-                    let request = request(descriptor.what.request, WAIT_MARK)?;
-                    wait_entry(&entries, request).map_err(Failure::Invalid)?
-                }
-                _ => Entry::Word(operation(descriptor)?),
+                tag::SEND => queue.add_send(request(descriptor.what.request, SEND_MARK)?).map_err(Failure::Invalid)?,
+                tag::WAIT => queue.add_wait(request(descriptor.what.request, WAIT_MARK)?).map_err(Failure::Invalid)?,
+                _ => queue.add_word(operation(descriptor)?),
             }
-        };
-        entries.push(entry);
+        }
     }
-    Ok(entries)
+    Ok(queue)
 }
 
 /// Adds entries to a stream by one call.
 ///
 /// # Safety
-/// As [`entries`]. The stream exists until mp_finalize.
-unsafe fn post(stream: CudaStream, entries: &[Entry]) -> Result<(), Failure> {
-    sources_are_on_host(entries)?;
+/// As [`queue`]. The stream exists until mp_finalize.
+unsafe fn post(stream: CudaStream, queue: &Queue) -> Result<(), Failure> {
+    sources_are_on_host(queue.entries())?;
     // SAFETY: the caller's promise.
-    let Err(text) = (unsafe { post_entries(stream, entries) }) else { return Ok(()) };
+    let Err(text) = (unsafe { queue.post(stream) }) else { return Ok(()) };
     let mut locked = lock();
     let Ok(job) = locked.job() else { return Err(Failure::Failed(text)) };
-    let unreached = entries.iter().any(|entry| match entry {
+    let unreached = queue.entries().iter().any(|entry| match entry {
         Entry::Word(Operation { kind: kind::WAIT_WORD | kind::WRITE_WORD, address, .. }) => !job.reaches(*address, 4),
         _ => false,
     });
@@ -119,7 +112,7 @@ unsafe extern "C" fn gds_stream_post_descriptors(
         // SAFETY: the caller's promise, here and below.
         let descriptors = unsafe { given_descriptors(descriptors, count) }?;
         // SAFETY: as above.
-        unsafe { post(stream, &entries(descriptors)?) }
+        unsafe { post(stream, &queue(descriptors)?) }
     })
 }
 
@@ -136,18 +129,16 @@ unsafe fn post_requests(
     answer(name, || {
         let count =
             u32::try_from(count).map_err(|_| Failure::Invalid(format!("count is {count}: it must not be negative")))?;
-        let mut entries = Vec::new();
+        let mut queue = Queue::default();
         for at in 0..count as usize {
             // SAFETY: the caller's promise, here and below.
             let request = unsafe { request(requests.wrapping_add(at), mark) }?;
             // SAFETY: as above.
-            let entry = unsafe {
-                if mark == SEND_MARK { send_entry(&entries, request) } else { wait_entry(&entries, request) }
-            };
-            entries.push(entry.map_err(Failure::Invalid)?);
+            let added = unsafe { if mark == SEND_MARK { queue.add_send(request) } else { queue.add_wait(request) } };
+            added.map_err(Failure::Invalid)?;
         }
         // SAFETY: as above.
-        unsafe { post(stream, &entries) }
+        unsafe { post(stream, &queue) }
     })
 }
 
@@ -193,15 +184,15 @@ unsafe extern "C" fn gds_post_descriptors(count: usize, descriptors: *mut Descri
         let descriptors = unsafe { given_descriptors(descriptors, count) }?;
         // All are checked before one is performed.
         // SAFETY: as above.
-        let entries = unsafe { entries(descriptors) }?;
-        sources_are_on_host(&entries)?;
-        words_are_on_host(&entries)?;
-        for entry in entries {
+        let queue = unsafe { queue(descriptors) }?;
+        sources_are_on_host(queue.entries())?;
+        words_are_on_host(queue.entries())?;
+        for &entry in queue.entries() {
             // SAFETY: as above.
             unsafe {
                 match entry {
                     Entry::Send(request) => start(request),
-                    Entry::Wait(request) => finish(&*request),
+                    Entry::Wait(request, _) => finish(&*request),
                     Entry::Word(operation) => perform(&operation),
                 }
             }?;
