@@ -44,7 +44,7 @@ impl From<&Error> for Code {
             Error::NoSuchRank { .. } => Code::NoSuchRank,
             Error::BadTag { .. } => Code::BadArgument,
             Error::Modex(_) | Error::Unreachable { .. } => Code::Unreachable,
-            Error::Device { .. } => Code::Device,
+            Error::Device { .. } | Error::Stream(_) | Error::StreamContext(_) => Code::Device,
             Error::CommunicatorRemoved { .. } => Code::Revoked,
             _ => Code::Internal,
         }

@@ -262,8 +262,8 @@ pub enum Error {
     /// A stream of the program cannot take a message.
     #[error("a stream cannot take a message: {0}")]
     Stream(DeviceError),
-    /// A stream's context is destroyed, or a kernel has faulted there, before the stream got to a message.
-    #[error("the stream will not get to the message, because its context does no more work: {0}")]
+    /// A context was destroyed, or a kernel faulted there, before a stream or kernel of the context started a message.
+    #[error("the message will not start, because the context of its stream or kernel does no more work: {0}")]
     StreamContext(DeviceError),
     /// The engine's host promised that its calls do not overlap, but messages on streams need a thread that calls it.
     #[error(
@@ -297,8 +297,8 @@ pub enum Error {
         /// The system's reason.
         reason: Arc<str>,
     },
-    /// The thread of messages on streams has ended, or the stream's context was destroyed.
-    #[error("messages on streams have ended: their engine, or the stream's context, no longer exists")]
+    /// The thread of messages on streams has ended.
+    #[error("messages on streams have ended: their engine no longer exists")]
     StreamsEnded,
     /// This process is a forked child of a process of the job, and is not part of the job itself.
     #[error("this process is a forked child: only its parent can send and receive")]

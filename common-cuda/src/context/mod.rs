@@ -21,7 +21,7 @@ pub(crate) struct Context {
     pub(crate) id: u64,
     handle: ContextHandle,
     gone: AtomicBool,
-    /// A kernel has faulted: the context does no more work, and the driver refuses every call.
+    /// A kernel has faulted, so the context does no more work.
     faulted: AtomicBool,
     /// The driver can query events in their own context only.
     asks_within: AtomicBool,

@@ -110,6 +110,15 @@ impl CopyStreams {
         }
     }
 
+    /// Checks whether all work in the stream of a direction is done. Does not ask about the default stream in its place,
+    /// whose query can invalidate a capture. The context is current.
+    pub(super) fn ask_own(&self, direction: Direction) -> Result<bool, Failure> {
+        match self.made(direction)? {
+            Made::Own(stream) => self.context.driver.is_idle(stream),
+            Made::Default => Ok(true),
+        }
+    }
+
     /// Waits until the stream of a direction has nothing left to do, after a failure. Returns at once if its context was
     /// destroyed, which has ended its work.
     pub(super) fn synchronise(&self, direction: Direction) {

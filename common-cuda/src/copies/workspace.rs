@@ -99,7 +99,7 @@ impl Workspace {
     /// # Errors
     /// The context is destroyed, or a kernel has faulted there.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let asked = self.context.enter().and_then(|_scope| self.streams.is_idle(Direction::DeviceToHost));
+        let asked = self.context.enter().and_then(|_scope| self.streams.ask_own(Direction::DeviceToHost));
         self.context.check_query(asked)
     }
 

@@ -28,7 +28,7 @@ pub(super) fn is_capture_elsewhere(failure: Failure) -> bool {
 }
 
 /// The codes that other modules distinguish.
-const KINDS: [(Code, FailureKind); 14] = [
+const KINDS: [(Code, FailureKind); 15] = [
     (Code::CUDA_ERROR_INVALID_VALUE, FailureKind::InvalidValue),
     (Code::CUDA_ERROR_OUT_OF_MEMORY, FailureKind::OutOfMemory),
     (Code::CUDA_ERROR_NOT_INITIALIZED, FailureKind::NotInitialised),
@@ -43,6 +43,7 @@ const KINDS: [(Code, FailureKind); 14] = [
     (Code::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, FailureKind::AlreadyRegistered),
     (Code::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, FailureKind::NotRegistered),
     (Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, FailureKind::Capturing),
+    (Code::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, FailureKind::DefaultStreamCaptured),
 ];
 
 fn kind(code: c_int) -> FailureKind {

@@ -80,6 +80,10 @@ impl StreamJob for Move {
     fn let_go(&mut self) {
         if let Some(put) = &mut self.put {
             put.let_go();
+            if !self.started {
+                // It never will, so nothing waits for its end.
+                put.note_over();
+            }
         }
     }
 }

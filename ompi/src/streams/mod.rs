@@ -35,7 +35,7 @@ unsafe extern "C" {
 fn report(error: &Error) -> c_int {
     state::report(error);
     (match error {
-        Error::Stream(_) | Error::StreamContext(_) | Error::OneConnection | Error::NoThread { .. } => Code::Device,
+        Error::OneConnection | Error::NoThread { .. } => Code::Device,
         other => Code::from(other),
     }) as c_int
 }

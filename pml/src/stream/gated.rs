@@ -50,7 +50,10 @@ impl StreamJob for Gated {
                     // SAFETY: this value keeps the message until the job is over, and the thread leaks it if it ends
                     // before. The program keeps the buffer.
                     Ok(true) => unsafe { self.message.start(&self.engine) },
-                    Err(error) => self.message.end(Err(error)),
+                    Err(error) => {
+                        self.message.end(Err(error));
+                        self.message.let_go();
+                    }
                 }
                 self.state = State::IsUnderWay;
                 self.gate.note_started();

@@ -195,7 +195,7 @@ impl Stream {
         match self.shared.wait_until(|| self.state.has_passed(mark)) {
             Err(Error::StreamsEnded) => {
                 // The stream waits for nothing any more, and no thread looks whether it goes on.
-                while !self.state.has_passed(mark) && !self.state.end_if_over() {
+                while !self.state.has_passed(mark) && self.state.check().is_ok() {
                     std::thread::yield_now();
                 }
                 Ok(())

@@ -78,18 +78,20 @@ struct Waiting<M> {
 impl Kernels {
     /// Takes words that kernels in the context of a stream reach. May register memory with the driver.
     pub(super) fn take(&self, program: &ProgramStream, held: MappingsHeld) -> Result<KernelWords, DeviceError> {
-        let mut boards = self.boards.lock();
-        let taken = boards
+        let taken = self
+            .boards
+            .lock()
             .iter()
             .filter(|board| program.shares_context(&board.words))
             .find_map(|board| Some((board.clone(), board.take()?)));
         let (board, line) = match taken {
             Some(taken) => taken,
             None => {
+                // Without the lock, which the thread takes as well: the driver may wait for a kernel that waits for it.
                 let (words, mut used) = (program.words(LINES * LINE)?, vec![false; LINES]);
                 used[0] = true;
                 let board = Arc::new(Board { words, used: Mutex::new(used), over: OnceLock::new() });
-                boards.push(board.clone());
+                self.boards.lock().push(board.clone());
                 (board, 0)
             }
         };
@@ -197,7 +199,9 @@ impl KernelWords {
     /// # Errors
     /// No kernel will start it any more.
     pub(super) fn is_started(&self) -> Result<bool, Error> {
-        match (self.load(START) != 0, self.board.over.get()) {
+        // First: what a kernel stored before it faulted counts.
+        let over = self.board.over.get();
+        match (self.load(START) != 0, over) {
             (false, Some(error)) => Err(Error::StreamContext(error.clone())),
             (started, _) => Ok(started),
         }
@@ -206,10 +210,13 @@ impl KernelWords {
     /// Returns whether no kernel needs the words any more: the kernel has said that it saw the end of the message, or its
     /// context does no more work. To be asked again and again.
     pub fn is_settled(&self) -> bool {
-        if self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHECK_EVERY) {
+        if self.is_seen() {
+            return true;
+        }
+        if (self.asked.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(CHECK_EVERY) {
             self.board.check();
         }
-        self.is_seen() || self.board.over.get().is_some()
+        self.board.over.get().is_some()
     }
 
     /// Returns whether the kernel has said that it saw the end of the message.

@@ -168,8 +168,10 @@ struct Watch {
 
 impl StreamJob for Watch {
     fn poll(&mut self) -> Option<Result<(), Error>> {
-        if self.state.upgrade().is_none_or(|state| state.has_passed(self.passed)) {
-            return Some(self.lost.take().map_or(Ok(()), Err));
+        let Some(state) = self.state.upgrade() else { return Some(self.lost.take().map_or(Ok(()), Err)) };
+        if state.has_passed(self.passed) {
+            let passed = if state.has_reached(self.passed) { Ok(()) } else { state.check() };
+            return Some(self.lost.take().map_or(passed, Err));
         }
         if self.lost.is_none()
             && let Err(error) = self.awaited.check()

@@ -106,7 +106,7 @@ pub(super) fn run(shared: &Shared) {
         rounds += 1;
         shared.engine.waited(rounds);
         if rounds.is_multiple_of(LOOK_EVERY) {
-            check_contexts(shared, &streams);
+            check_contexts(shared, &streams, &mut active.0);
         }
         rest(idle);
     }
@@ -138,10 +138,18 @@ fn turn(shared: &Shared, streams: &[Arc<StreamState>], active: &mut Vec<Running>
 
 /// Ends what waits for streams and kernels of contexts that the program has destroyed, or in which a kernel has faulted.
 #[cold]
-fn check_contexts(shared: &Shared, streams: &[Arc<StreamState>]) {
+fn check_contexts(shared: &Shared, streams: &[Arc<StreamState>], active: &mut Vec<Running>) {
     shared.kernels.check();
-    let over = streams.iter().filter(|state| state.end_if_over()).count();
-    if over != 0 {
+    let mut any = false;
+    for state in streams {
+        if let Err(error) = state.check() {
+            // What the stream had reached before goes on.
+            state.start_due(&shared.engine, active);
+            state.end_unreached(&error);
+            any = true;
+        }
+    }
+    if any {
         let _control = shared.control.lock();
         shared.done.notify_all();
     }

@@ -93,9 +93,14 @@ impl StreamState {
         self.words.device_address(RELEASED)
     }
 
-    /// Returns whether the stream has passed the call of this number.
+    /// Returns whether the stream has passed the call of this number, or never will.
     pub(super) fn has_passed(&self, number: u64) -> bool {
-        self.words.load(REACHED) >= number || !self.program.goes_on()
+        self.has_reached(number) || !self.program.goes_on()
+    }
+
+    /// Returns whether the stream has passed the call of this number.
+    pub(super) fn has_reached(&self, number: u64) -> bool {
+        self.words.load(REACHED) >= number
     }
 
     /// Notes a value that describes the stream.
@@ -119,9 +124,8 @@ impl StreamState {
         if !self.queue.lock().is_idle_at(reached) {
             return Pending::Messages;
         }
-        // Without a value that describes it, the program may have destroyed the stream. A query may fail because the
-        // context was destroyed just now.
-        let idle = self.handles.load(Ordering::Relaxed) == 0 || self.program.is_idle().unwrap_or(false);
+        // Without a value that describes it, the program may have destroyed the stream.
+        let idle = self.handles.load(Ordering::Relaxed) == 0 || self.is_program_idle();
         match idle {
             true => Pending::Nothing,
             false if reached < self.prepared_end.load(Ordering::Relaxed) => Pending::Messages,
@@ -139,7 +143,12 @@ impl StreamState {
     pub(super) fn has_posts(&self) -> bool {
         let passed = || self.words.load(REACHED) >= self.prepared_end.load(Ordering::SeqCst);
         // Later work counts as well.
-        !passed() && self.program.goes_on() && !self.program.is_idle().unwrap_or(false)
+        !passed() && self.program.goes_on() && !self.is_program_idle()
+    }
+
+    /// Returns whether the stream has done all of the program's work, or its context does no more work.
+    fn is_program_idle(&self) -> bool {
+        self.program.is_idle().unwrap_or_else(|_| self.program.check().is_err())
     }
 
     /// Keeps an error of a prepared operation.
@@ -215,16 +224,18 @@ impl StreamState {
         self.is_idle() && passed()
     }
 
-    /// Ends what waits for a stream that will do nothing more, because its context is destroyed or a kernel has faulted
-    /// there. Returns whether it will not.
-    pub(super) fn end_if_over(&self) -> bool {
-        let Err(error) = self.program.check() else { return false };
-        let error = Error::StreamContext(error);
+    /// Fails if the stream will do nothing more, because its context is destroyed or a kernel has faulted there.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.program.check().map_err(Error::StreamContext)
+    }
+
+    /// Ends the messages that a stream will not reach any more.
+    pub(super) fn end_unreached(&self, error: &Error) {
         let mut queue = self.queue.lock();
         while let Some(message) = queue.take_any() {
             message.end(Err(error.clone()));
+            self.note_failed(&message);
         }
         queue.note_reached(BEYOND);
-        true
     }
 }

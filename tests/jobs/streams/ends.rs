@@ -254,7 +254,7 @@ pub(super) fn faulted() -> Outcome {
     let (app, on, peer) = (&program.app, program.world.communicator(), 1 - program.me);
     let primary = app.current();
     app.create_context(0);
-    let (handle, beside) = (app.stream(NON_BLOCKING_STREAM), app.stream(NON_BLOCKING_STREAM));
+    let handle = app.stream(NON_BLOCKING_STREAM);
     let stream = program.describe(handle)?;
     let (mut module, mut fault, none) = (0, 0, std::ptr::null_mut::<c_void>());
     app.cuModuleLoadData(&raw mut module, FAULT.as_ptr()).map_err(super::answered)?;
@@ -262,15 +262,19 @@ pub(super) fn faulted() -> Outcome {
     let (mut late, mut out) = ([0_u8], [6_u8]);
     stream.scope(|scope| -> Outcome {
         let (late, out) = (scope.lend(&mut late)?, scope.lend(&mut out)?);
-        // The stream waits for a message that comes later, and so does not get to the next one.
+        // The stream waits for a message. The kernel behind it faults once that has come.
         scope.recv(on, &late, peer, 77)?;
+        app.cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, handle, none.cast(), none.cast()).map_err(super::answered)?;
         let behind = scope.isend(on, &out, peer, 78)?;
-        app.cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, beside, none.cast(), none.cast()).map_err(super::answered)?;
-        let error = behind.finish().err().ok_or("the stream sent a message after a fault")?;
-        expect(matches!(error.engine_error(), Some(EngineError::StreamContext(_))), true)?;
+        scope.send(on, &out, peer, 78)?;
         on.barrier()?;
-        Ok(on.send(&[1_u8], peer, 77)?)
+        on.send(&[1_u8], peer, 77)?;
+        let error = behind.finish().err().ok_or("the stream sent a message after a fault")?;
+        expect(matches!(error.engine_error(), Some(EngineError::StreamContext(_))), true)
     })?;
+    // The error of the message without a request.
+    let error = stream.check().err().ok_or("an error was not told")?;
+    expect(matches!(error.engine_error(), Some(EngineError::StreamContext(_))), true)?;
     expect(late, [1])?;
     expect(on.iprobe(peer, 78)?.is_none(), true)?;
     // Streams of other contexts work on.

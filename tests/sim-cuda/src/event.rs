@@ -268,8 +268,10 @@ driver_api! {
     }
 
     2000 cuEventQuery: fn cuEventQuery(event: usize) {
-        if get(event)?.is_done()? {
-            return Ok(());
+        let event = get(event)?;
+        if event.is_done()? {
+            // A fault may have dropped the work before it just now.
+            return SCHEDULER.get()?.check(event.context.id);
         }
         // A polling caller lets work run, in case there are fewer processors than threads.
         std::thread::yield_now();

@@ -270,6 +270,7 @@ impl Scheduler {
         queues.faulted.insert(context);
         let of_context = queues.queues.values_mut().filter(|queue| queue.context == context);
         let mut abandoned: Vec<_> = of_context.flat_map(|queue| queue.entries.extract_waiting()).collect();
+        queues.queues.retain(|_, queue| !queue.closed || !queue.entries.is_empty());
         MutexGuard::unlocked(queues, || {
             abandoned.iter_mut().for_each(|work| work.abandon());
             drop(abandoned);

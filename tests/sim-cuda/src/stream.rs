@@ -203,7 +203,8 @@ driver_api! {
         let stream = get(stream)?;
         stream.check_query()?;
         if SCHEDULER.get()?.is_idle(stream.queue) {
-            return Ok(());
+            // A fault may have dropped the work just now.
+            return SCHEDULER.get()?.check(stream.context.id);
         }
         std::thread::yield_now();
         Err(Error::NOT_READY)

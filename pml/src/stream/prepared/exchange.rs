@@ -352,7 +352,7 @@ impl Exchange {
         let (Some(number), Some(farewell)) = (messages.number, messages.farewell.take()) else { return };
         let mut notes = messages.sent;
         notes.extend(messages.expected);
-        let last = Farewell { posts: pair.posts() };
+        let last = Farewell { posts: pair.posts_made() };
         let tag = farewell_tag(pair.side, number);
         match Note::send(engine, &pair.communicator, (pair.peer, tag), &last.to_bytes()) {
             Ok(note) => notes.push(note),

@@ -49,6 +49,8 @@ pub(in crate::stream) struct Pair {
     closed: AtomicBool,
     /// How often it had posted by then.
     peer_posts: AtomicU64,
+    /// The stream ended before it had passed all posts.
+    unmade: AtomicBool,
     /// This side has begun to say farewell.
     ended: AtomicBool,
     /// Its stream must not wait any longer.
@@ -120,6 +122,7 @@ impl Pair {
             failed: OnceLock::new(),
             closed: AtomicBool::new(false),
             peer_posts: AtomicU64::new(0),
+            unmade: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             released: AtomicBool::new(false),
             posts: AtomicU64::new(0),
@@ -223,6 +226,16 @@ impl Pair {
 
     pub(super) fn posts(&self) -> u64 {
         self.posts.load(Ordering::Acquire)
+    }
+
+    /// Notes that the stream ended before it had passed all posts. Nobody knows how many it had.
+    pub(in crate::stream) fn note_unmade(&self) {
+        self.unmade.store(true, Ordering::Release);
+    }
+
+    /// Returns the number of posts that the stream has surely passed, at the end of the operation.
+    pub(super) fn posts_made(&self) -> u64 {
+        if self.unmade.load(Ordering::Acquire) { 0 } else { self.posts() }
     }
 
     fn is_captured(&self) -> bool {
