@@ -7,7 +7,7 @@ use cableway::{EngineError, World};
 
 use super::prepared::expect_path;
 use super::{Outcome, Program, expect, expect_bytes, raw};
-use crate::device_programs::app::NON_BLOCKING_STREAM;
+use crate::device_programs::app::{App, Handle, NON_BLOCKING_STREAM};
 use crate::faults::{kill_myself, survived};
 use crate::support::SOON;
 
@@ -248,6 +248,24 @@ pub(super) fn destroyed() -> Outcome {
 const FAULT: &CStr =
     c".version 6.3\n.target sm_52\n.address_size 64\n.visible .entry fault()\n{\n    trap;\n    ret;\n}\n";
 
+/// A kernel that faults. It is loaded before streams wait.
+pub(super) struct Fault(Handle);
+
+impl Fault {
+    pub(super) fn load(app: &App) -> Result<Fault, Box<dyn std::error::Error>> {
+        let (mut module, mut function) = (0, 0);
+        app.cuModuleLoadData(&raw mut module, FAULT.as_ptr()).map_err(super::answered)?;
+        app.cuModuleGetFunction(&raw mut function, module, c"fault".as_ptr()).map_err(super::answered)?;
+        Ok(Fault(function))
+    }
+
+    pub(super) fn launch(&self, app: &App, stream: Handle) -> Outcome {
+        let none = std::ptr::null_mut::<c_void>();
+        let launched = app.cuLaunchKernel(self.0, 1, 1, 1, 1, 1, 1, 0, stream, none.cast(), none.cast());
+        Ok(launched.map_err(super::answered)?)
+    }
+}
+
 /// A kernel of the program faults, which ends the context, while a stream in it has a message to send.
 pub(super) fn faulted() -> Outcome {
     let program = Program::start()?;
@@ -256,15 +274,13 @@ pub(super) fn faulted() -> Outcome {
     app.create_context(0);
     let handle = app.stream(NON_BLOCKING_STREAM);
     let stream = program.describe(handle)?;
-    let (mut module, mut fault, none) = (0, 0, std::ptr::null_mut::<c_void>());
-    app.cuModuleLoadData(&raw mut module, FAULT.as_ptr()).map_err(super::answered)?;
-    app.cuModuleGetFunction(&raw mut fault, module, c"fault".as_ptr()).map_err(super::answered)?;
+    let fault = Fault::load(app)?;
     let (mut late, mut out) = ([0_u8], [6_u8]);
     stream.scope(|scope| -> Outcome {
         let (late, out) = (scope.lend(&mut late)?, scope.lend(&mut out)?);
         // The stream waits for a message. The kernel behind it faults once that has come.
         scope.recv(on, &late, peer, 77)?;
-        app.cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, handle, none.cast(), none.cast()).map_err(super::answered)?;
+        fault.launch(app, handle)?;
         let behind = scope.isend(on, &out, peer, 78)?;
         scope.send(on, &out, peer, 78)?;
         on.barrier()?;

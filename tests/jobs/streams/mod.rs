@@ -115,6 +115,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_alone_dies", alone::dies),
     ("streams_destroyed", ends::destroyed),
     ("streams_faulted", ends::faulted),
+    ("streams_prepared_faulted", prepared::faulted),
 ];
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -194,6 +195,7 @@ fn faulted() {
         return crate::support::skip("the kernel that faults is text for NVIDIA's devices");
     }
     everywhere(2, &[], &[], "streams_faulted");
+    over_sm(&[], &[], "streams_prepared_faulted");
 }
 
 /// A rank, its driver, and the streams that it makes.

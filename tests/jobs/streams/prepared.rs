@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use cableway::{EngineError, PreparedMessage, PreparedPath};
 
+use super::ends::Fault;
 use super::{Outcome, Program, Random, expect, expect_bytes, pattern, raw};
 use crate::device_programs::app::{BLOCKING_STREAM, Handle, NON_BLOCKING_STREAM};
 use crate::faults::{kill_myself, survived};
@@ -284,4 +285,34 @@ pub(super) fn dies() -> Outcome {
     })?;
     expect_bytes("behind the waits", &program.app.download(memory[2], len), &vec![4; len])?;
     survived()
+}
+
+/// A kernel faults before the sender's stream has got to a post. The receiver does not go on as if data had come.
+pub(super) fn faulted() -> Outcome {
+    let program = Program::start()?;
+    let (app, on, peer, len) = (&program.app, program.world.communicator(), 1 - program.me, 5000);
+    app.create_context(0);
+    let handle = app.stream(NON_BLOCKING_STREAM);
+    let stream = program.describe(handle)?;
+    let fault = Fault::load(app)?;
+    let (mut data, mut gate) = (raw(app.malloc(len), len), [0_u8]);
+    stream.scope(|scope| -> Outcome {
+        let (data, gate) = (scope.lend(&mut data)?, scope.lend(&mut gate)?);
+        if program.me == 0 {
+            let send = scope.prepare_send(on, &data, peer, 5)?;
+            expect_path(&send, alone())?;
+            scope.recv(on, &gate, peer, 6)?;
+            fault.launch(app, handle)?;
+            scope.post(&[&send])?;
+            return Ok(on.barrier()?);
+        }
+        let receive = scope.prepare_recv(on, &data, peer, 5)?;
+        expect_path(&receive, alone())?;
+        scope.post(&[&receive])?;
+        on.barrier()?;
+        on.send(&[1_u8], peer, 6)?;
+        let error = until_error(|| stream.check().err());
+        expect(matches!(error.engine_error(), Some(EngineError::PreparedEnded { peer: 0 })), true)
+    })?;
+    Ok(on.barrier()?)
 }
