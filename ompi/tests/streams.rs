@@ -29,6 +29,12 @@ fn messages_are_in_the_order_of_streams_at_every_thread_level() {
 }
 
 #[test]
+fn a_kernel_that_faults_does_not_hold_up_other_ranks() {
+    let run = run(3, "streams_faulted", &[]);
+    support::assert_checked(&run, 2);
+}
+
+#[test]
 fn what_cannot_be_enqueued_is_refused_and_errors_are_told() {
     for level in ["single", "multiple"] {
         let run = run(2, "streams_errors", &[level]);

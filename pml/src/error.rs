@@ -298,7 +298,7 @@ pub enum Error {
         reason: Arc<str>,
     },
     /// The thread of messages on streams has ended.
-    #[error("messages on streams have ended: their engine no longer exists")]
+    #[error("messages on streams have ended, with their engine or because their thread failed")]
     StreamsEnded,
     /// This process is a forked child of a process of the job, and is not part of the job itself.
     #[error("this process is a forked child: only its parent can send and receive")]

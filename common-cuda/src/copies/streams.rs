@@ -110,12 +110,12 @@ impl CopyStreams {
         }
     }
 
-    /// Checks whether all work in the stream of a direction is done. Does not ask about the default stream in its place,
-    /// whose query can invalidate a capture. The context is current.
+    /// Checks whether all work in the stream of a direction is done. Asks only whether the default stream may be used if that
+    /// takes its place, because a query can invalidate a capture. The context is current.
     pub(super) fn ask_own(&self, direction: Direction) -> Result<bool, Failure> {
         match self.made(direction)? {
             Made::Own(stream) => self.context.driver.is_idle(stream),
-            Made::Default => Ok(true),
+            Made::Default => self.context.driver.default_stream_is_usable(),
         }
     }
 

@@ -38,9 +38,9 @@ impl Queue {
     /// The pointer is null, or points to null or to a live request. That stays live until the queue is posted or dropped.
     pub(crate) unsafe fn add_send(&mut self, request: *mut *mut Request) -> Result<(), String> {
         // SAFETY: the caller's promise.
-        let prepared = unsafe { live(request) }?;
-        prepared.to_start()?;
-        let prepared: *mut Request = prepared;
+        unsafe { live(request) }?.to_start()?;
+        // SAFETY: it points to a request.
+        let prepared = unsafe { *request };
         if self.sends.contains_key(&prepared) {
             return Err("the request is in the queue already".to_owned());
         }
@@ -57,11 +57,13 @@ impl Queue {
         // SAFETY: the caller's promise.
         let awaited = unsafe { live(request) }?;
         awaited.check_waited()?;
-        let sent = self.sends.get(&std::ptr::from_mut(awaited)).copied();
+        // SAFETY: it points to a request.
+        let sent = self.sends.get(unsafe { &*request }).copied();
         if sent.is_none() {
             awaited.started()?;
         }
-        self.entries.push(Entry::Wait(awaited, sent));
+        // SAFETY: as above.
+        self.entries.push(Entry::Wait(unsafe { *request }, sent));
         Ok(())
     }
 

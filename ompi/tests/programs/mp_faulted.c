@@ -3,38 +3,15 @@
  *
  *   mp_faulted all     messages that the stream and the kernel would have started, and one whose end the kernel does not see
  *   mp_faulted seen    the last one alone */
-#include "streams/stream.h"
+#include "streams/fault.h"
 
 #include <mp/kernel.h>
-
-static const char text[] = ".version 6.3\n.target sm_52\n.address_size 64\n.visible .entry fault()\n{\n    trap;\n    ret;\n}\n";
-
-static struct {
-    int (*load)(void **, const void *);
-    int (*function)(void **, void *, const char *);
-    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-} kernels;
-
-static void load_kernels(void)
-{
-    char path[4096];
-    const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
-    void *driver;
-    snprintf(path, sizeof path, "%s%slibcuda.so.1", NULL != folder ? folder : "", NULL != folder ? "/" : "");
-    driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    CHECK(NULL != driver);
-#define KERNELS(field, name)                                                                                          \
-    *(void **) &kernels.field = dlsym(driver, name);                                                                  \
-    CHECK(NULL != kernels.field)
-    KERNELS(load, "cuModuleLoadData");
-    KERNELS(function, "cuModuleGetFunction");
-    KERNELS(launch, "cuLaunchKernel");
-}
 
 int main(int argc, char **argv)
 {
     int other, all, in = 0, out = 5, got = 0;
-    void *stream, *module, *fault;
+    void *stream;
+    struct fault fault;
     uint32_t word = 0;
     mp_reg_t reg;
     mp_request_t recv, send, host, queued;
@@ -44,12 +21,10 @@ int main(int argc, char **argv)
     CHECK(2 == argc);
     all = 0 == strcmp(argv[1], "all");
     load_streams();
-    load_kernels();
     other = 1 - test.rank;
     CHECK_EQUAL(mp_init(MPI_COMM_WORLD, &other, 1, MP_INIT_DEFAULT, 0), MP_SUCCESS);
     CHECK_EQUAL(work.create(&stream, NON_BLOCKING), 0);
-    CHECK_EQUAL(kernels.load(&module, text), 0);
-    CHECK_EQUAL(kernels.function(&fault, module, "fault"), 0);
+    fault_load(&fault);
     CHECK_EQUAL(mp_register(&word, sizeof word, &reg), MP_SUCCESS);
 
     /* A message that has come, and whose end a kernel will not see. */
@@ -67,7 +42,7 @@ int main(int argc, char **argv)
     }
     /* A message that the stream will not get to. */
     CHECK_EQUAL(mp_wait32_on_stream(&word, 1, MP_WAIT_GEQ, stream), MP_SUCCESS);
-    CHECK_EQUAL(kernels.launch(fault, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), 0);
+    fault_launch(&fault, stream);
     if (all) {
         CHECK_EQUAL(mp_isend_on_stream(&out, sizeof out, other, NULL, &queued, stream), MP_SUCCESS);
     }

@@ -88,7 +88,8 @@ pub trait StreamJob: Send {
 /// What starts.
 enum What {
     Message(Described),
-    Job(Mutex<Box<dyn StreamJob>>),
+    /// `None` once it has been dropped before it started.
+    Job(Mutex<Option<Box<dyn StreamJob>>>),
 }
 
 /// A message or a job that starts when its stream gets to it. Its memory does not move.
@@ -108,7 +109,7 @@ impl Message {
     }
 
     pub(super) fn job(job: Box<dyn StreamJob>) -> Arc<Message> {
-        Message::of(What::Job(Mutex::new(job)))
+        Message::of(What::Job(Mutex::new(Some(job))))
     }
 
     fn of(what: What) -> Arc<Message> {
@@ -150,7 +151,7 @@ impl Message {
                 What::Message(_) if self.request.is_complete() => self.end(self.request.result()),
                 What::Message(_) => {}
                 What::Job(job) => {
-                    let ended = job.lock().poll();
+                    let ended = job.lock().as_mut().and_then(|job| job.poll());
                     if let Some(result) = ended {
                         self.end(result.map(|()| Status::EMPTY));
                     }
@@ -173,9 +174,17 @@ impl Message {
 
     /// Lets the stream pass what only a job can end. Nothing polls the job any more.
     pub(super) fn let_go(&self) {
-        if let What::Job(job) = &self.what {
-            job.lock().let_go();
+        if let What::Job(job) = &self.what
+            && let Some(job) = &mut *job.lock()
+        {
+            job.let_go();
         }
+    }
+
+    /// Drops a job that has not started and never will, whoever still holds the message: others may wait for its end.
+    pub(super) fn drop_job(&self) {
+        let job = if let What::Job(job) = &self.what { job.lock().take() } else { None };
+        drop(job);
     }
 
     /// Calls a function once the message is over: now, or on the thread that ends it.

@@ -155,19 +155,14 @@ impl Prepared {
                     if let Err(error) = stream.wait_for_mark(mark) {
                         log::debug!("the end of a prepared operation: {error}");
                     }
-                    if !stream.state.has_reached(mark) {
-                        pair.note_unmade();
-                    }
                 }
                 // Nobody else lets the stream go on.
                 Err(Error::StreamsEnded) if shared.ended.load(Ordering::Acquire) => pair.wait_alone(),
                 // The stream's context does no more work, or it captures a graph.
-                Err(error) => {
-                    log::debug!("the end of a prepared operation: {error}");
-                    if stream.state.check().is_err() {
-                        pair.note_unmade();
-                    }
-                }
+                Err(error) => log::debug!("the end of a prepared operation: {error}"),
+            }
+            if stream.state.check().is_err() && !stream.state.has_passed_posts() {
+                pair.note_unmade();
             }
         }
         shared.exchange.end(&shared.engine, &shared.streams(), pair);

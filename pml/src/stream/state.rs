@@ -141,9 +141,8 @@ impl StreamState {
 
     /// Returns whether the stream may have posts of prepared operations to do.
     pub(super) fn has_posts(&self) -> bool {
-        let passed = || self.words.load(REACHED) >= self.prepared_end.load(Ordering::SeqCst);
         // Later work counts as well.
-        !passed() && self.program.goes_on() && !self.is_program_idle()
+        !self.has_passed_posts() && self.program.goes_on() && !self.is_program_idle()
     }
 
     /// Returns whether the stream has done all of the program's work, or its context does no more work.
@@ -232,10 +231,18 @@ impl StreamState {
     /// Ends the messages that a stream will not reach any more.
     pub(super) fn end_unreached(&self, error: &Error) {
         let mut queue = self.queue.lock();
-        while let Some(message) = queue.take_any() {
+        let unreached: Vec<_> = std::iter::from_fn(|| queue.take_any()).collect();
+        queue.note_reached(BEYOND);
+        drop(queue);
+        for message in unreached {
             message.end(Err(error.clone()));
+            message.drop_job();
             self.note_failed(&message);
         }
-        queue.note_reached(BEYOND);
+    }
+
+    /// Returns whether the stream has passed all posts of prepared operations, as far as its numbers show.
+    pub(super) fn has_passed_posts(&self) -> bool {
+        self.words.load(REACHED) >= self.prepared_end.load(Ordering::SeqCst)
     }
 }

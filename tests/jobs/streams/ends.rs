@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cableway::{EngineError, World};
 
-use super::prepared::expect_path;
+use super::prepared::{expect_path, until_error};
 use super::{Outcome, Program, expect, expect_bytes, raw};
 use crate::device_programs::app::{App, Handle, NON_BLOCKING_STREAM};
 use crate::faults::{kill_myself, survived};
@@ -289,7 +289,7 @@ pub(super) fn faulted() -> Outcome {
         expect(matches!(error.engine_error(), Some(EngineError::StreamContext(_))), true)
     })?;
     // The error of the message without a request.
-    let error = stream.check().err().ok_or("an error was not told")?;
+    let error = until_error(|| stream.check().err());
     expect(matches!(error.engine_error(), Some(EngineError::StreamContext(_))), true)?;
     expect(late, [1])?;
     expect(on.iprobe(peer, 78)?.is_none(), true)?;

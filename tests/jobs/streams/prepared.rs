@@ -228,7 +228,7 @@ pub(super) fn refusals() -> Outcome {
     Ok(on.barrier()?)
 }
 
-fn until_error(mut look: impl FnMut() -> Option<cableway::Error>) -> cableway::Error {
+pub(super) fn until_error(mut look: impl FnMut() -> Option<cableway::Error>) -> cableway::Error {
     loop {
         match look() {
             Some(error) => return error,

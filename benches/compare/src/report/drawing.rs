@@ -83,12 +83,16 @@ fn draw(out: &mut String, unit: &str, lines: &[Line]) -> Result<(), Box<dyn std:
 /// Returns the values at which an axis has ticks: powers of ten, and between them if there would be few.
 fn ticks(values: &Range<f64>) -> Vec<f64> {
     let decades = values.start.log10().floor() as i32..=values.end.log10().ceil() as i32;
-    let steps: &[f64] = if (values.end / values.start).log10() < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let steps: &[f64] = match (values.end / values.start).log10() {
+        0.0..0.7 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+        0.7..2.5 => &[1.0, 2.0, 5.0],
+        _ => &[1.0],
+    };
     let all = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
     all.filter(|tick| values.contains(tick)).collect()
 }
 
-/// Writes a tick's value without what it lacks to the nearest decimal number.
+/// Writes a tick's value, rounded to six decimals.
 fn plain(value: f64) -> String {
     let digits = format!("{value:.6}");
     digits.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -102,7 +106,7 @@ mod tests {
     fn every_range_has_some_ticks() {
         assert_eq!(ticks(&(0.3..3.0)), [0.5, 1.0, 2.0]);
         assert_eq!(ticks(&(0.3..3000.0)), [1.0, 10.0, 100.0, 1000.0]);
-        assert!((1..1000).map(f64::from).all(|at| !ticks(&(at..at * 2.6)).is_empty()));
+        assert!((1..1000).map(f64::from).all(|at| !ticks(&(at..at * 1.69)).is_empty()));
     }
 
     #[test]

@@ -17,8 +17,7 @@ use super::pair::{Agreed, Copy, Direct, Pair};
 use super::plan::Side;
 use super::quiet::{PATIENCE, while_quiet};
 use super::wire::{
-    ANSWER_LEN, Answer, FAREWELL_LEN, Farewell, NUMBERS, OFFER, OFFER_LEN, Obstacle, Offer, Place, answer_tag,
-    farewell_tag,
+    ANSWER_LEN, Answer, FAREWELL_LEN, NUMBERS, OFFER, OFFER_LEN, Obstacle, Offer, Place, answer_tag, farewell_tag,
 };
 use crate::core::{self, Done};
 use crate::error::Error;
@@ -352,7 +351,7 @@ impl Exchange {
         let (Some(number), Some(farewell)) = (messages.number, messages.farewell.take()) else { return };
         let mut notes = messages.sent;
         notes.extend(messages.expected);
-        let last = Farewell { posts: pair.posts_made() };
+        let last = pair.farewell();
         let tag = farewell_tag(pair.side, number);
         match Note::send(engine, &pair.communicator, (pair.peer, tag), &last.to_bytes()) {
             Ok(note) => notes.push(note),

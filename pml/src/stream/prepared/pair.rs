@@ -228,14 +228,17 @@ impl Pair {
         self.posts.load(Ordering::Acquire)
     }
 
-    /// Notes that the stream ended before it had passed all posts. Nobody knows how many it had.
+    /// Notes that the stream ended before it had passed all posts.
     pub(in crate::stream) fn note_unmade(&self) {
         self.unmade.store(true, Ordering::Release);
     }
 
-    /// Returns the number of posts that the stream has surely passed, at the end of the operation.
-    pub(super) fn posts_made(&self) -> u64 {
-        if self.unmade.load(Ordering::Acquire) { 0 } else { self.posts() }
+    /// Returns what the peer is told at the end of the operation.
+    pub(super) fn farewell(&self) -> Farewell {
+        // The thread makes posts of its own messages, also if the stream ended.
+        let direct = matches!(self.agreed(), Some(Ok(Agreed::Direct(_))));
+        let unknown = direct && self.unmade.load(Ordering::Acquire);
+        Farewell { posts: if unknown { Farewell::UNKNOWN } else { self.posts() } }
     }
 
     fn is_captured(&self) -> bool {
@@ -325,7 +328,8 @@ impl Pair {
             return;
         }
         // The sender's last signals were given before its farewell. Receives that it did not answer end with an error.
-        if !self.is_captured() && self.posts() > farewell.posts {
+        let unanswered = !self.is_captured() && self.posts() > farewell.posts;
+        if unanswered || farewell.posts == Farewell::UNKNOWN {
             return self.fail(&Error::PreparedEnded { peer: self.peer });
         }
         self.let_go();

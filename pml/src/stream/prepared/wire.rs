@@ -138,8 +138,13 @@ pub(super) struct Answer(pub(super) Result<(), Obstacle>);
 /// The last message of a side: it posts no more, and its stream has passed the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Farewell {
-    /// How often the side has posted outside of graphs.
+    /// How often the side has posted outside of graphs, or [`UNKNOWN`](Self::UNKNOWN).
     pub(super) posts: u64,
+}
+
+impl Farewell {
+    /// The stream ended before it had passed all posts: nobody knows how many it had passed.
+    pub(super) const UNKNOWN: u64 = u64::MAX;
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
