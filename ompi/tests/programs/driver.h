@@ -23,7 +23,7 @@ static struct {
     int (*to_host)(void *, device_pointer, size_t);
 } cuda;
 
-static void load(void)
+static inline void *open_driver(void)
 {
     char path[4096];
     const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
@@ -34,6 +34,12 @@ static void load(void)
         fprintf(stderr, "%s\n", dlerror());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
+    return driver;
+}
+
+static void load(void)
+{
+    void *driver = open_driver();
 #define SYMBOL(field, name)                                                                                           \
     *(void **) &cuda.field = dlsym(driver, name);                                                                     \
     CHECK(NULL != cuda.field)

@@ -36,11 +36,7 @@ template <typename F> static void symbol(F &function, const char *name)
 
 static void load_driver(void)
 {
-    char path[4096];
-    const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
-    snprintf(path, sizeof path, "%s%slibcuda.so.1", NULL != folder ? folder : "", NULL != folder ? "/" : "");
-    driver.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    CHECK(NULL != driver.handle);
+    driver.handle = open_driver();
     symbol(driver.create, "cuStreamCreate");
     symbol(driver.destroy, "cuStreamDestroy_v2");
     symbol(driver.synchronize, "cuStreamSynchronize");

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_void};
 use std::time::Instant;
 
-use cableway::{EngineError, World};
+use cableway::{EngineError, StreamRef, World};
 
 use super::prepared::{expect_path, until_error};
 use super::{Outcome, Program, expect, expect_bytes, raw};
@@ -224,7 +224,6 @@ pub(super) fn destroyed() -> Outcome {
         program.app.cuCtxSetCurrent(primary).map_err(super::answered)?;
         program.describe(program.app.stream(NON_BLOCKING_STREAM))?
     };
-    let mut word = [5_u8];
     let mut never = [0_u8];
     stream.scope(|scope| -> Outcome {
         let never = scope.lend(&mut never)?;
@@ -236,13 +235,7 @@ pub(super) fn destroyed() -> Outcome {
         Ok(on.send(&[1_u8], peer, 77)?)
     })?;
     // Streams of other contexts work on.
-    other.scope(|scope| -> Outcome {
-        let lent = scope.lend(&mut word)?;
-        let mut requests = [scope.isend(on, &lent, peer, 1)?];
-        scope.wait(&mut requests)?;
-        Ok(scope.recv(on, &lent, peer, 1)?)
-    })?;
-    expect(word, [5])
+    works_on(&program, &other)
 }
 
 const FAULT: &CStr =
@@ -296,7 +289,12 @@ pub(super) fn faulted() -> Outcome {
     // Streams of other contexts work on.
     app.cuCtxSetCurrent(primary).map_err(super::answered)?;
     let other = program.describe(app.stream(NON_BLOCKING_STREAM))?;
-    let mut word = [5_u8];
+    works_on(&program, &other)
+}
+
+/// Sends a byte there and back by a stream of another context.
+fn works_on(program: &Program, other: &StreamRef) -> Outcome {
+    let (on, peer, mut word) = (program.world.communicator(), 1 - program.me, [5_u8]);
     other.scope(|scope| -> Outcome {
         let lent = scope.lend(&mut word)?;
         let mut requests = [scope.isend(on, &lent, peer, 1)?];

@@ -99,6 +99,11 @@ impl Context {
         })
     }
 
+    /// Fails if a kernel has faulted there.
+    pub(crate) fn check(&self) -> Outcome {
+        SCHEDULER.get()?.check(self.id)
+    }
+
     pub(crate) fn is_primary(&self) -> Outcome<bool> {
         Ok(CONTEXTS.get()?.lock().slot(self.handle).primary)
     }
@@ -124,7 +129,7 @@ pub(crate) fn top() -> Outcome<Option<usize>> {
 /// There is none, it is destroyed, or a kernel has faulted there.
 pub(crate) fn current() -> Outcome<Arc<Context>> {
     let context = CONTEXTS.get()?.lock().get(top()?.ok_or(Error::INVALID_CONTEXT)?)?;
-    SCHEDULER.get()?.check(context.id)?;
+    context.check()?;
     Ok(context)
 }
 

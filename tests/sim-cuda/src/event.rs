@@ -189,7 +189,7 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
 /// Fails if a kernel has faulted in an event's context. Fails, or ends the process, if that is destroyed.
 fn check_context(event: &Event, handle: usize) -> Outcome {
     match event.context.state()? {
-        ContextState::Alive => SCHEDULER.get()?.check(event.context.id),
+        ContextState::Alive => event.context.check(),
         ContextState::Destroyed => Err(Error::CONTEXT_IS_DESTROYED),
         ContextState::Replaced => crash("the context of event", handle),
     }
@@ -271,7 +271,7 @@ driver_api! {
         let event = get(event)?;
         if event.is_done()? {
             // A fault may have dropped the work before it just now.
-            return SCHEDULER.get()?.check(event.context.id);
+            return event.context.check();
         }
         // A polling caller lets work run, in case there are fewer processors than threads.
         std::thread::yield_now();
@@ -293,7 +293,7 @@ driver_api! {
             (Latest::Recorded(recording), None) => scheduler.wait_until(|| recording.is_done()),
             _ => {}
         }
-        scheduler.check(event.context.id)
+        event.context.check()
     }
 
     2000 cuEventElapsedTime: fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usize) {

@@ -134,7 +134,7 @@ impl Stream {
     /// Waits until the work in it is done.
     pub(crate) fn wait(&self) -> Outcome {
         SCHEDULER.get()?.wait_queue(self.queue);
-        SCHEDULER.get()?.check(self.context.id)
+        self.context.check()
     }
 
     /// Called before its state is queried.
@@ -165,7 +165,7 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
 /// Fails if a kernel has faulted in a stream's context. Fails, or ends the process, if that is destroyed.
 fn check_context(context: &Context, handle: usize) -> Outcome {
     match context.state()? {
-        ContextState::Alive => SCHEDULER.get()?.check(context.id),
+        ContextState::Alive => context.check(),
         ContextState::Destroyed if !context.is_primary()? => Err(Error::INVALID_CONTEXT),
         _ => crash("the context of stream", handle),
     }
@@ -174,7 +174,7 @@ fn check_context(context: &Context, handle: usize) -> Outcome {
 /// Waits until all work of the context is done.
 pub(crate) fn synchronize_context(context: &Context) -> Outcome {
     SCHEDULER.get()?.wait_context(context.id);
-    SCHEDULER.get()?.check(context.id)
+    context.check()
 }
 
 driver_api! {
@@ -204,7 +204,7 @@ driver_api! {
         stream.check_query()?;
         if SCHEDULER.get()?.is_idle(stream.queue) {
             // A fault may have dropped the work just now.
-            return SCHEDULER.get()?.check(stream.context.id);
+            return stream.context.check();
         }
         std::thread::yield_now();
         Err(Error::NOT_READY)

@@ -14,13 +14,8 @@ static inline void fault_load(struct fault *fault)
 {
     static const char text[] =
         ".version 6.3\n.target sm_52\n.address_size 64\n.visible .entry fault()\n{\n    trap;\n    ret;\n}\n";
-    char path[4096];
-    const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
-    void *driver, *module;
+    void *driver = open_driver(), *module;
     int (*load)(void **, const void *), (*find)(void **, void *, const char *);
-    snprintf(path, sizeof path, "%s%slibcuda.so.1", NULL != folder ? folder : "", NULL != folder ? "/" : "");
-    driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    CHECK(NULL != driver);
     *(void **) &load = dlsym(driver, "cuModuleLoadData");
     *(void **) &find = dlsym(driver, "cuModuleGetFunction");
     *(void **) &fault->launch = dlsym(driver, "cuLaunchKernel");

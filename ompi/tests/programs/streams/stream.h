@@ -19,12 +19,7 @@ enum { NOT_READY = 600, NON_BLOCKING = 1 };
 
 static inline void load_streams(void)
 {
-    char path[4096];
-    const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
-    void *driver;
-    snprintf(path, sizeof path, "%s%slibcuda.so.1", NULL != folder ? folder : "", NULL != folder ? "/" : "");
-    driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    CHECK(NULL != driver);
+    void *driver = open_driver();
 #define WORK(field, name)                                                                                             \
     *(void **) &work.field = dlsym(driver, name);                                                                     \
     CHECK(NULL != work.field)

@@ -236,9 +236,13 @@ impl Pair {
     /// Returns what the peer is told at the end of the operation.
     pub(super) fn farewell(&self) -> Farewell {
         // The thread makes posts of its own messages, also if the stream ended.
-        let direct = matches!(self.agreed(), Some(Ok(Agreed::Direct(_))));
-        let unknown = direct && self.unmade.load(Ordering::Acquire);
+        let unknown = self.is_direct() && self.unmade.load(Ordering::Acquire);
         Farewell { posts: if unknown { Farewell::UNKNOWN } else { self.posts() } }
+    }
+
+    /// Returns whether the streams alone move the data.
+    fn is_direct(&self) -> bool {
+        matches!(self.agreed(), Some(Ok(Agreed::Direct(_))))
     }
 
     fn is_captured(&self) -> bool {
@@ -247,9 +251,8 @@ impl Pair {
 
     /// Returns whether the peer must be watched: the stream may wait for it, or a message to it is under way.
     pub(super) fn needs_watch(&self) -> bool {
-        let alone = matches!(self.agreed(), Some(Ok(Agreed::Direct(_))));
         // Nobody is told of a graph's launches.
-        (alone && (self.is_captured() || self.state.has_posts())) || !self.messages.lock().sent.is_empty()
+        (self.is_direct() && (self.is_captured() || self.state.has_posts())) || !self.messages.lock().sent.is_empty()
     }
 
     /// Returns whether the stream was given anything.
@@ -322,8 +325,7 @@ impl Pair {
     fn close(&self, farewell: &Farewell) {
         self.peer_posts.store(farewell.posts, Ordering::Release);
         self.closed.store(true, Ordering::Release);
-        let direct = matches!(self.agreed(), Some(Ok(Agreed::Direct(_))));
-        if self.side == Side::Send || !direct {
+        if self.side == Side::Send || !self.is_direct() {
             // A send that the receiver never posts stays where it is: its copy would reach memory that the receiver has taken back.
             return;
         }

@@ -135,7 +135,7 @@ pub(super) struct Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer(pub(super) Result<(), Obstacle>);
 
-/// The last message of a side: it posts no more, and its stream has passed the operation.
+/// The last message of a side: it posts no more, and its stream has passed the operation or will do nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Farewell {
     /// How often the side has posted outside of graphs, or [`UNKNOWN`](Self::UNKNOWN).
