@@ -68,6 +68,24 @@ fn the_owner_takes_no_part() {
     }
 }
 
+/// Checks that operations that follow each other do not make a turn each: copies of devices could not start together.
+#[test]
+fn operations_that_follow_each_other_make_no_turn_each() {
+    let sides = Sides::new(2, &[Link::new("net", RDMA).with(|link| link.asynchronous = true)]);
+    let mut words = memory(LARGE);
+    let window = sides.register(1, words.as_mut_bytes());
+    fetch(&sides, 0, &window);
+    let data = pattern(LARGE, 1);
+    let started: Vec<_> = (0..40).map(|_| sides.start_put(0, &data, window.key().at(0), None)).collect();
+    assert_eq!(started.iter().filter(|put| put.is_complete()).count(), 0);
+    // A program that starts operations and waits for none progresses nevertheless.
+    let more: Vec<_> = (0..40).map(|_| sides.start_put(0, &data, window.key().at(0), None)).collect();
+    assert!(started.iter().all(|put| put.is_complete()));
+    sides.ranks.finish(&more.iter().map(|put| &**put).collect::<Vec<_>>());
+    assert_eq!(sides.direct(0), 80);
+    drop(window);
+}
+
 #[test]
 fn the_signal_of_a_direct_put_follows_its_data() {
     for link in links() {

@@ -21,6 +21,9 @@ use crate::am::{Arrival, Poster};
 use crate::error::Error;
 use crate::wire::Malformed;
 
+/// A program that only starts operations progresses them after so many.
+const OPERATIONS_PER_TURN: u64 = 64;
+
 /// The operations of a process.
 pub(super) struct Caller {
     pub(super) poster: Poster,
@@ -146,6 +149,15 @@ impl Caller {
             return Ok(());
         }
         lane.state.lock().lost.clone().map_or(Ok(()), Err)
+    }
+
+    /// Returns whether the next operation to a target should make a turn of progress. If operations are under way, the
+    /// program will wait for them, and copies between devices that no turn comes between start together.
+    pub(super) fn is_turn_due(&self, to: Rank) -> bool {
+        self.known(to).is_none_or(|lane| {
+            let window = &lane.state.lock().window;
+            window.is_idle() || window.next_number().is_multiple_of(OPERATIONS_PER_TURN)
+        })
     }
 
     /// Handles an answer.

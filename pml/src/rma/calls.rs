@@ -269,7 +269,8 @@ impl OneSided {
         };
         let to = key.rank();
         let on_device = matches!(key.class(), Some(MemoryClass::Device | MemoryClass::Managed));
-        if !matches!(local, Local::Atomic(_)) && (on_device || span.len > INLINE_LIMIT as u64) {
+        let may_be_direct = !matches!(local, Local::Atomic(_)) && (on_device || span.len > INLINE_LIMIT as u64);
+        if may_be_direct && self.caller.is_turn_due(to) {
             // A direct access may end at once, so that nothing waits for it. A program that makes only such accesses must
             // hear nevertheless that an owner revokes its memory.
             self.engine.progress();

@@ -73,6 +73,11 @@ impl<T: Clone> Window<T> {
         !self.held.is_empty()
     }
 
+    /// Returns whether no operation is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
     /// Returns an operation that is under way.
     pub(super) fn under_way(&self, number: u64) -> Option<&T> {
         self.under_way.get(&number)
