@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Location, MemoryClass};
+use cableway_common_cuda::MemoryClass;
 
 use super::OneSided;
 use super::key::{Place, RemoteKey};
@@ -17,7 +17,7 @@ use super::registry::Span;
 use super::scattered::{self, Way};
 use super::target::Target;
 use super::wire::{Ask, Change, SignalAsk, Update, Wish};
-use super::words::{self, Word};
+use super::words;
 use crate::am::INLINE_LIMIT;
 use crate::buffer::Buffer;
 use crate::core::Active;
@@ -220,14 +220,13 @@ impl OneSided {
         let caller = &self.caller;
         let done = match signal {
             None => caller.with_mapped(peer, span, copy).filter(|copied| *copied).map(drop),
-            Some(SignalAsk { word, update, value }) => caller
-                .with_mapped(peer, word, |word| {
-                    let word = host_word(word, 8)?;
+            Some(signal) => caller
+                .with_mapped(peer, &signal.word, |word| {
+                    let word = words::mapped(word, 8)?;
                     caller.with_mapped(peer, span, copy).filter(|copied| *copied)?;
-                    let change = Change { update: *update, value: *value, compare: 0 };
                     // The change is a release: whoever sees it sees the data of a put, or may overwrite that of a get.
                     // SAFETY: the word is mapped and aligned.
-                    Some(unsafe { words::change_host(word, change) })
+                    Some(unsafe { words::change_host(word, signal.change()) })
                 })
                 .flatten()
                 .map(drop),
@@ -243,7 +242,7 @@ impl OneSided {
         self.engine.core().check_open()?;
         let changed = self.caller.with_mapped(key.rank(), span, |place| {
             // SAFETY: the word is mapped and aligned.
-            host_word(place, span.len).map(|word| unsafe { words::change_host(word, change) })
+            words::mapped(place, span.len).map(|word| unsafe { words::change_host(word, change) })
         });
         let changed = changed.flatten();
         if changed.is_some() {
@@ -313,11 +312,4 @@ impl OneSided {
         };
         Ok(SignalAsk { word, update, value })
     }
-}
-
-/// Describes a word that is mapped here. Returns `None` if it is not aligned: a key can tell another base than its
-/// memory has. Its owner refuses that.
-fn host_word(place: *mut u8, width: u64) -> Option<Word> {
-    let word = Word { address: place.expose_provenance(), width, location: Location::HOST };
-    word.is_aligned().then_some(word)
 }

@@ -1,8 +1,8 @@
 //! Direct puts and gets: the caller moves the bytes by a link's own operation, and the owner takes no part.
 //!
 //! Each operation asks whether it can, and whether that costs less. The first one that would go directly asks the owner
-//! for the memory's exposure, and goes by the owner. A signal is given by the owner, after the bytes have moved: one
-//! unit changes all words.
+//! for the memory's exposure, and goes by the owner. After the bytes have moved, this process gives the signal if the word is
+//! mapped here, or else asks the owner for it: processors change all words.
 
 use std::ffi::c_void;
 use std::sync::Arc;

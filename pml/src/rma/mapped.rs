@@ -14,6 +14,8 @@ use super::exposures::{Begin, Granted, Ticket};
 use super::gates::{Mapped, Reach};
 use super::key::Name;
 use super::registry::Span;
+use super::wire::SignalAsk;
+use super::words;
 use crate::core::Done;
 use crate::protocol::Slot;
 use crate::wire::Exposed;
@@ -39,6 +41,15 @@ impl Caller {
         let result = inside.at(span).map(act);
         self.leave(to, lane, gate, inside);
         result
+    }
+
+    /// Gives the signal of an operation whose bytes have moved, if its word is mapped here. Returns whether it did.
+    pub(super) fn give_mapped_signal(&self, to: Rank, signal: &SignalAsk) -> bool {
+        let given = self.with_mapped(to, &signal.word, |place| {
+            // SAFETY: the word is mapped and aligned.
+            words::mapped(place, 8).map(|word| unsafe { words::change_host(word, signal.change()) })
+        });
+        given.flatten().is_some()
     }
 
     #[inline]

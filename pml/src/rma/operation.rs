@@ -70,7 +70,7 @@ impl Operation {
         part.end(Ok(()));
     }
 
-    /// Handles the end of a direct move: goes by the owner if the link refused it, and asks for the signal.
+    /// Handles the end of a direct move: goes by the owner if the link refused it, and gives the signal or asks for it.
     pub(super) fn moved(self: &Arc<Self>, caller: &Arc<Caller>, result: Result<(), Error>) {
         if self.state.lock().answered {
             return;
@@ -80,7 +80,9 @@ impl Operation {
             Err(error) => return self.fail(caller, error),
             Ok(()) => caller.poster.engine().core().counters.one_sided_direct.increment(),
         }
-        if matches!(self.ask.wish, Wish::Put(Some(_)) | Wish::Get(Some(_))) {
+        if let Wish::Put(Some(signal)) | Wish::Get(Some(signal)) = &self.ask.wish
+            && !caller.give_mapped_signal(self.to, signal)
+        {
             self.state.lock().moved = true;
             return self.ask_for_signal(caller);
         }

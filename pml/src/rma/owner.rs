@@ -146,9 +146,9 @@ impl Owner {
         // SAFETY: the registered memory has as many bytes and may be written by peers. It stays registered while the table
         // is locked.
         unsafe { std::ptr::copy(bytes.as_ptr(), into, bytes.len()) };
-        if let (Some(word), Some(SignalAsk { update, value, .. })) = (word, signal) {
+        if let (Some(word), Some(signal)) = (word, signal) {
             // SAFETY: as above; the word is aligned.
-            unsafe { words::change_host(word, Change { update: *update, value: *value, compare: 0 }) };
+            unsafe { words::change_host(word, signal.change()) };
         }
         Some(Ok(()))
     }
@@ -274,8 +274,7 @@ struct Due {
 
 impl Due {
     fn give(self, devices: &Devices) -> Result<(), Refusal> {
-        let SignalAsk { update, value, .. } = self.ask;
-        self.word.change(devices, Change { update, value, compare: 0 }).map(drop)
+        self.word.change(devices, self.ask.change()).map(drop)
     }
 }
 

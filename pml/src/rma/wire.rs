@@ -127,6 +127,13 @@ pub(crate) struct SignalAsk {
     pub(super) value: u64,
 }
 
+impl SignalAsk {
+    /// Returns what the signal does to its word.
+    pub(super) fn change(&self) -> Change {
+        Change { update: self.update, value: self.value, compare: 0 }
+    }
+}
+
 /// An atomic operation on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {

@@ -73,6 +73,13 @@ impl Words {
     }
 }
 
+/// Describes a word that is mapped here. Returns `None` if it is not aligned: a key can tell another base than its
+/// memory has. Its owner refuses that.
+pub(super) fn mapped(place: *mut u8, width: u64) -> Option<Word> {
+    let word = Word { address: place.expose_provenance(), width, location: Location::HOST };
+    word.is_aligned().then_some(word)
+}
+
 /// Changes a word in host memory, as [`Words::change`] does.
 ///
 /// # Safety

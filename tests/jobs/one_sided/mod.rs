@@ -40,6 +40,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("one_sided::a_rank_that_leaves_keeps_its_memory", || with_every_driver(2, "one_sided_leaves")),
     ("one_sided::what_links_reach_is_moved_directly", direct::over_every_transport),
     ("one_sided::shared_memory_is_reached_by_loads_and_stores", || with_shared_memory(2, "one_sided_stores")),
+    ("one_sided::a_direct_access_gives_a_signal_in_shared_memory", stores::signals_of_device_memory),
     ("one_sided::stores_wait_for_fences", || with_shared_memory(3, "one_sided_fenced_stores")),
     ("one_sided::the_end_of_a_registration_waits_for_stores", || with_shared_memory(2, "one_sided_ended_stores")),
     ("one_sided::a_target_of_stores_that_dies_is_an_error_soon", || {
@@ -74,6 +75,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("one_sided_leaves", ends::leaves),
     ("one_sided_direct", direct::direct),
     ("one_sided_stores", stores::alone),
+    ("one_sided_mapped_signals", stores::signals),
     ("one_sided_fenced_stores", stores::fenced),
     ("one_sided_ended_stores", stores::ended),
     ("one_sided_outstanding", posts::outstanding),

@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
-use cableway::{Atomic, Communicator, EngineError, Place, Refusal, RemoteKey, Signal, SignalUpdate, World};
+use cableway::{
+    Atomic, Communicator, DeviceIndex, DeviceSlice, DeviceSliceMut, EngineError, Place, Refusal, RemoteKey, Signal,
+    SignalUpdate, World,
+};
 
-use super::{Outcome, Window, exchange, expect, expect_bytes, hear, pattern, tell};
-use crate::support::SOON;
+use super::{Outcome, WINDOWS, Window, exchange, expect, expect_bytes, hear, on_device, pattern, tell};
+use crate::support::{Driver, SOON, finish, libdir_option, over, role_job};
 
 const LEN: usize = 100_000;
 
@@ -73,6 +76,48 @@ pub(super) fn alone() -> Outcome {
     on.put_signal(&[0_u8; 0], data.at(0), Signal { at: words.at(8), update: SignalUpdate::Add(1) })?;
     let after = counted(&world);
     expect([after[0] - before[0], after[1] - before[1]], [operations + 3, 0])?;
+    Ok(on.barrier()?)
+}
+
+pub(super) fn signals_of_device_memory() {
+    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    let options = [over("sm"), vec![libdir_option().to_owned(), driver]].concat();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    finish(role_job(2, &options, "one_sided_mapped_signals").env(WINDOWS, "shared")).assert_success();
+}
+
+/// Rank 0 moves device memory of rank 1, which makes no progress meanwhile, and gives the signals itself.
+pub(super) fn signals() -> Outcome {
+    const LEN: usize = 5000;
+    let world = World::init()?;
+    world.devices().initialise()?;
+    let (on, device) = (world.communicator(), DeviceIndex(0));
+    let windows = [Window::new(&world, Some(device), LEN)?, Window::new(&world, None, 8)?];
+    let keys = exchange(on, &windows)?;
+    let (data, word) = (&keys[2], &keys[3]);
+    let sent = pattern(LEN, 3);
+    if world.rank() == 1 {
+        hear::<u8>(on, 0)?;
+        // This reads without progress.
+        while windows[1].load(0)? != 1 {}
+        expect_bytes("what was put", &windows[0].bytes(LEN)?, &sent)?;
+        while windows[1].load(0)? != 2 {}
+        return Ok(on.barrier()?);
+    }
+    until_stored(&world, word.at(0))?;
+    let mut buffer = on_device(&world, device, &sent)?;
+    let (before, end) = (world.counters().one_sided_direct.get(), Instant::now() + SOON);
+    while world.counters().one_sided_direct.get() == before {
+        expect(Instant::now() < end, true)?;
+        on.put(&DeviceSlice::new(&buffer, 0..LEN)?, data.at(0))?;
+    }
+    tell(on, 1, 0_u8)?;
+    let before = counted(&world);
+    let add = Signal { at: word.at(0), update: SignalUpdate::Add(1) };
+    on.put_signal(&DeviceSlice::new(&buffer, 0..LEN)?, data.at(0), add)?;
+    on.get_signal(&mut DeviceSliceMut::new(&mut buffer, 0..LEN)?, data.at(0), add)?;
+    let after = counted(&world);
+    expect([after[0] - before[0], after[1] - before[1]], [2, 0])?;
     Ok(on.barrier()?)
 }
 
