@@ -259,11 +259,10 @@ impl Fault {
     }
 }
 
-/// A kernel of the program faults, which ends the context, while a stream in it has a message to send.
+/// A kernel of the program faults, which ends all device work of the process, while a stream has a message to send.
 pub(super) fn faulted() -> Outcome {
     let program = Program::start()?;
     let (app, on, peer) = (&program.app, program.world.communicator(), 1 - program.me);
-    let primary = app.current();
     app.create_context(0);
     let handle = app.stream(NON_BLOCKING_STREAM);
     let stream = program.describe(handle)?;
@@ -286,10 +285,10 @@ pub(super) fn faulted() -> Outcome {
     expect(matches!(error.engine_error(), Some(EngineError::StreamContext(_))), true)?;
     expect(late, [1])?;
     expect(on.iprobe(peer, 78)?.is_none(), true)?;
-    // Streams of other contexts work on.
-    app.cuCtxSetCurrent(primary).map_err(super::answered)?;
-    let other = program.describe(app.stream(NON_BLOCKING_STREAM))?;
-    works_on(&program, &other)
+    // A driver does no more work of this process, in whichever context. Messages of host memory go on.
+    let mut word = [0_u8];
+    on.sendrecv(&[program.me as u8 + 7], (peer, 79), &mut word, (peer, 79))?;
+    expect(word, [peer as u8 + 7])
 }
 
 /// Sends a byte there and back by a stream of another context.

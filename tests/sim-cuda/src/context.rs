@@ -99,9 +99,9 @@ impl Context {
         })
     }
 
-    /// Fails if a kernel has faulted there.
+    /// Fails if a kernel has faulted, in whichever context of the process.
     pub(crate) fn check(&self) -> Outcome {
-        SCHEDULER.get()?.check(self.id)
+        SCHEDULER.get()?.check()
     }
 
     pub(crate) fn is_primary(&self) -> Outcome<bool> {
@@ -126,7 +126,7 @@ pub(crate) fn top() -> Outcome<Option<usize>> {
 /// Returns the calling thread's context.
 ///
 /// # Errors
-/// There is none, it is destroyed, or a kernel has faulted there.
+/// There is none, it is destroyed, or a kernel has faulted.
 pub(crate) fn current() -> Outcome<Arc<Context>> {
     let context = CONTEXTS.get()?.lock().get(top()?.ok_or(Error::INVALID_CONTEXT)?)?;
     context.check()?;

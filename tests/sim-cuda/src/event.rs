@@ -186,7 +186,7 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
     Ok(event)
 }
 
-/// Fails if a kernel has faulted in an event's context. Fails, or ends the process, if that is destroyed.
+/// Fails if a kernel has faulted. Fails, or ends the process, if that is destroyed.
 fn check_context(event: &Event, handle: usize) -> Outcome {
     match event.context.state()? {
         ContextState::Alive => event.context.check(),

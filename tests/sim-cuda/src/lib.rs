@@ -14,7 +14,7 @@
 //! - Where a real driver would dereference a dangling handle (for example a stream of a destroyed context), the process
 //!   ends with a line that names the handle. The same happens if a pool's owner frees memory that another process has
 //!   imported.
-//! - A kernel of a program that executes `trap` ends the work of its context. Later calls there fail.
+//! - A kernel of a program that executes `trap` ends the work of all contexts of the process. Later calls fail.
 //!
 //! Error codes, the width of attributes, the calls that invalidate a stream capture, and the effect of stale handles of
 //! other processes match driver 580 on an H200. The tests of this package pass on that driver, too

@@ -6,7 +6,7 @@
 //!
 //! One thread runs work. A thread that waits for work helps. Steps run without the lock.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub(crate) trait Work: Send {
     /// Does a part of the work. Returns true when all is done.
     fn step(&mut self) -> bool;
 
-    /// Checks whether its end is a fault, after which the context does no more work.
+    /// Checks whether its end is a fault, after which no context of the process does any more work.
     fn has_faulted(&self) -> bool {
         false
     }
@@ -72,8 +72,8 @@ struct Queue {
 #[derive(Default)]
 struct Queues {
     queues: BTreeMap<QueueId, Queue>,
-    /// Contexts in which a kernel has faulted.
-    faulted: BTreeSet<u64>,
+    /// A kernel has faulted.
+    faulted: bool,
     sequence: u64,
     random: u64,
     has_thread: bool,
@@ -123,7 +123,7 @@ impl Scheduler {
     }
 
     /// # Errors
-    /// The queue's context is destroyed, a kernel has faulted there, or no thread can be created.
+    /// The queue's context is destroyed, a kernel has faulted, or no thread can be created.
     pub(crate) fn submit(&'static self, id: QueueId, work: Box<dyn Work>) -> Outcome {
         let mut queues = self.queues.lock();
         if !queues.has_thread {
@@ -136,7 +136,7 @@ impl Scheduler {
         let due = Instant::now() + self.delay.mul_f64(2.0 * queues.fraction());
         let Queues { queues: of_ids, faulted, .. } = &mut *queues;
         let queue = of_ids.get_mut(&id).ok_or(Error::CONTEXT_IS_DESTROYED)?;
-        if faulted.contains(&queue.context) {
+        if *faulted {
             return Err(Error::LAUNCH_FAILED);
         }
         queue.entries.push_back(Entry { sequence, due, work: Some(work) });
@@ -145,9 +145,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Fails if a kernel has faulted in the context.
-    pub(crate) fn check(&self, context: u64) -> Outcome {
-        if self.queues.lock().faulted.contains(&context) { Err(Error::LAUNCH_FAILED) } else { Ok(()) }
+    /// Fails if a kernel has faulted.
+    pub(crate) fn check(&self) -> Outcome {
+        if self.queues.lock().faulted { Err(Error::LAUNCH_FAILED) } else { Ok(()) }
     }
 
     /// Checks whether all work that `id` has or must wait for is done.
@@ -242,10 +242,9 @@ impl Scheduler {
         };
         let done = MutexGuard::unlocked(queues, || work.step());
         let Queues { queues: of_ids, faulted, .. } = &mut **queues;
-        let mut fault = None;
+        let has_faulted = work.has_faulted();
         if let Some(queue) = of_ids.get_mut(&id) {
-            fault = work.has_faulted().then_some(queue.context);
-            if done || faulted.contains(&queue.context) {
+            if done || *faulted {
                 queue.entries.pop_front();
             } else if let Some(entry) = queue.entries.front_mut() {
                 entry.work = Some(work);
@@ -255,8 +254,8 @@ impl Scheduler {
                 of_ids.remove(&id);
             }
         }
-        if let Some(context) = fault {
-            Self::fail(queues, context);
+        if has_faulted {
+            Self::fail(queues);
         }
         // The work may hold the last reference to memory. Drop it without the lock.
         MutexGuard::unlocked(queues, move || drop(work));
@@ -265,11 +264,11 @@ impl Scheduler {
         Look::Ran
     }
 
-    /// Drops all work of a context in which a kernel has faulted, and refuses more.
-    fn fail(queues: &mut MutexGuard<'_, Queues>, context: u64) {
-        queues.faulted.insert(context);
-        let of_context = queues.queues.values_mut().filter(|queue| queue.context == context);
-        let mut abandoned: Vec<_> = of_context.flat_map(|queue| queue.entries.extract_waiting()).collect();
+    /// Drops all work after a fault, and refuses more.
+    fn fail(queues: &mut MutexGuard<'_, Queues>) {
+        queues.faulted = true;
+        let mut abandoned: Vec<_> =
+            queues.queues.values_mut().flat_map(|queue| queue.entries.extract_waiting()).collect();
         queues.queues.retain(|_, queue| !queue.closed || !queue.entries.is_empty());
         MutexGuard::unlocked(queues, || {
             abandoned.iter_mut().for_each(|work| work.abandon());

@@ -162,7 +162,7 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
     }
 }
 
-/// Fails if a kernel has faulted in a stream's context. Fails, or ends the process, if that is destroyed.
+/// Fails if a kernel has faulted. Fails, or ends the process, if that is destroyed.
 fn check_context(context: &Context, handle: usize) -> Outcome {
     match context.state()? {
         ContextState::Alive => context.check(),

@@ -5,10 +5,11 @@ mod common;
 
 use std::ffi::{CString, c_void};
 
-use common::Session;
+use common::{Session, in_child};
 
 /// `step` adds 1 to each word, no earlier than `nanoseconds` after its start. `opened` waits until a word is not 0, and copies
-/// it to the next one. `fault` ends its context.
+/// it to the next one. `fault` ends all contexts of its
+/// process.
 const TEXT: &str = r"
 .version 6.3
 .target sm_52
@@ -173,26 +174,26 @@ fn text_that_makes_no_sense_is_refused() {
     }
 }
 
-/// The context is destroyed at the end, so the tests beside it are not disturbed.
 #[test]
-fn a_kernel_that_faults_ends_its_context_only() {
+fn a_kernel_that_faults_ends_all_contexts_of_the_process() {
     const LAUNCH_FAILED: i32 = 719;
-    let session = Session::begin();
-    let (word, mut own) = (session.alloc(4), 0_usize);
-    ok!(cuMemsetD32_v2(word, 1_u32, 1_usize));
-    ok!(cuCtxCreate_v2(&raw mut own, 0_u32, 0_i32));
-    let (stream, other) = (session.stream(NON_BLOCKING), session.stream(NON_BLOCKING));
-    let (code, module) = module(TEXT);
-    assert_eq!(code, 0);
-    let mut memory = 0_u64;
-    launch(function(module, "fault"), 1, 1, stream, &mut []);
-    assert_eq!(cu!(cuStreamSynchronize(stream)), LAUNCH_FAILED);
-    assert_eq!(cu!(cuStreamQuery(stream)), LAUNCH_FAILED);
-    assert_eq!(cu!(cuStreamQuery(other)), LAUNCH_FAILED);
-    assert_eq!(cu!(cuMemsetD32Async(word, 2_u32, 1_usize, other)), LAUNCH_FAILED);
-    assert_eq!(cu!(cuMemAlloc_v2(&raw mut memory, 64_usize)), LAUNCH_FAILED);
-    assert_eq!(cu!(cuCtxSynchronize()), LAUNCH_FAILED);
-    ok!(cuCtxDestroy_v2(own));
-    assert_eq!(words(word, 1), [1]);
-    ok!(cuMemFree_v2(word));
+    in_child("a_kernel_that_faults_ends_all_contexts_of_the_process", &[], || {
+        let session = Session::begin();
+        let (word, mut own) = (session.alloc(4), 0_usize);
+        ok!(cuCtxCreate_v2(&raw mut own, 0_u32, 0_i32));
+        let (stream, other) = (session.stream(NON_BLOCKING), session.stream(NON_BLOCKING));
+        let (code, module) = module(TEXT);
+        assert_eq!(code, 0);
+        let (mut memory, mut third) = (0_u64, 0_usize);
+        launch(function(module, "fault"), 1, 1, stream, &mut []);
+        assert_eq!(cu!(cuStreamSynchronize(stream)), LAUNCH_FAILED);
+        assert_eq!(cu!(cuStreamQuery(stream)), LAUNCH_FAILED);
+        assert_eq!(cu!(cuStreamQuery(other)), LAUNCH_FAILED);
+        assert_eq!(cu!(cuMemsetD32Async(word, 2_u32, 1_usize, other)), LAUNCH_FAILED);
+        assert_eq!(cu!(cuMemAlloc_v2(&raw mut memory, 64_usize)), LAUNCH_FAILED);
+        assert_eq!(cu!(cuCtxSynchronize()), LAUNCH_FAILED);
+        // The primary context is current again.
+        assert_eq!(cu!(cuCtxPopCurrent_v2(&raw mut own)), 0);
+        assert_eq!(cu!(cuStreamCreate(&raw mut third, NON_BLOCKING)), LAUNCH_FAILED);
+    });
 }
