@@ -13,6 +13,7 @@ mod route;
 mod statistics;
 mod subject;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -108,8 +109,11 @@ impl Comparison {
             self.keep(&report)?;
             eprintln!("round {} took {:.1} s", round + 1, began.elapsed().as_secs_f64());
         }
-        if report.plan.series.iter().any(|series| !series.route.on_device()) {
-            contenders.iter().flat_map(|contender| contender.remarks()).for_each(|remark| report.results.note(remark));
+        let of_hosts = report.plan.series.iter().map(|series| series.route).filter(|route| !route.on_device());
+        let btls: BTreeSet<&str> = of_hosts.map(|route| route.btl).collect();
+        if !btls.is_empty() {
+            let remarks = contenders.iter().flat_map(|contender| contender.remarks(&btls));
+            remarks.for_each(|remark| report.results.note(remark));
         }
 
         print!("{}", if self.json { report.json() } else { report.markdown() });

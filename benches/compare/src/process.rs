@@ -32,6 +32,12 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String, Error> {
     Err(Error::Failed { command: shown, status: output.status.to_string(), said })
 }
 
+/// Returns whether there is a program of this name in a folder of `PATH`.
+pub(crate) fn is_on_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
 /// Formats the command as a user would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());

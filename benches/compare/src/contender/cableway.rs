@@ -1,5 +1,6 @@
 //! Cableway's own `pingpong`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -104,7 +105,7 @@ impl Contender for Cableway {
         Ok(samples)
     }
 
-    fn remarks(&self) -> Vec<String> {
+    fn remarks(&self, _btls: &BTreeSet<&str>) -> Vec<String> {
         let starts: Result<Vec<f64>, Error> =
             (0..STARTS).map(|_| self.footprint(2, "milliseconds of World::init")).collect();
         let start = match starts.map(|starts| summary(&starts)) {

@@ -1,5 +1,7 @@
 //! The interface of a program under measurement.
 
+use std::collections::BTreeSet;
+
 use crate::error::Error;
 use crate::plan::Series;
 
@@ -29,8 +31,8 @@ pub(crate) trait Contender {
     /// Measures one figure for each size of the series, for about `seconds` each.
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error>;
 
-    /// Measures cross-checks, start-up and memory once, at the end. Returns a sentence about each.
-    fn remarks(&self) -> Vec<String> {
+    /// Measures cross-checks over these transports, start-up and memory once, at the end. Returns a sentence about each.
+    fn remarks(&self, _btls: &BTreeSet<&str>) -> Vec<String> {
         Vec::new()
     }
 }

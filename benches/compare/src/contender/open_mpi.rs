@@ -1,5 +1,6 @@
 //! An unmodified Open MPI, measured by a small MPI program: with its own ob1, and with Cableway's component.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use super::build::{cache, compiled};
 use super::contract::{Contender, Description, Place, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::{Series, Test};
-use crate::process::{bounded, list, output_of, shown};
+use crate::process::{bounded, is_on_path, list, output_of, shown};
 
 /// The program's access to device memory. A build without devices names no function of a driver.
 #[cfg(feature = "cuda")]
@@ -21,6 +22,9 @@ const COLLECTIVES: Option<[&str; 2]> =
     Some([include_str!("../../../peers/collectives.c"), include_str!("../../../peers/nccl.h")]);
 #[cfg(not(feature = "cuda"))]
 const COLLECTIVES: Option<[&str; 2]> = None;
+
+/// Debian's name of NetPIPE for Open MPI.
+const NET_PIPE: &str = "NPopenmpi";
 
 /// The PML of Open MPI that carries the messages.
 enum Pml {
@@ -197,17 +201,22 @@ impl Contender for OpenMpi {
     }
 
     /// NetPIPE's ping-pong over the same MPI, to check the other program's latency.
-    fn remarks(&self) -> Vec<String> {
-        let remark = |btl| {
+    fn remarks(&self, btls: &BTreeSet<&str>) -> Vec<String> {
+        let name = self.name();
+        if !is_on_path(NET_PIPE) {
+            return vec![format!(
+                "NetPIPE over {name}: left out, there is no {NET_PIPE} (apt-get install netpipe-openmpi)"
+            )];
+        }
+        let remark = |btl: &&str| {
             let mut command = self.mpirun(btl);
-            command.args(["NPopenmpi", "-l", "8", "-u", "8", "-p", "0", "-n", "20000", "-o", "/dev/null"]);
-            let name = self.name();
+            command.args([NET_PIPE, "-l", "8", "-u", "8", "-p", "0", "-n", "20000", "-o", "/dev/null"]);
             match net_pipe(&mut command) {
                 Ok(latency) => format!("NetPIPE over {name}, {btl}: 8 B latency {latency:.2} us"),
                 Err(error) => format!("NetPIPE over {name}, {btl}: not measured ({error})"),
             }
         };
-        ["sm", "tcp"].map(remark).into()
+        btls.iter().map(remark).collect()
     }
 }
 
@@ -229,7 +238,7 @@ fn lay_out(object: &Path) -> Result<PathBuf, Error> {
 fn net_pipe(command: &mut Command) -> Result<f64, Error> {
     let shown = shown(command);
     // It reports on standard error.
-    let output = command.output().map_err(|source| Error::Start { program: "NPopenmpi".into(), source })?;
+    let output = command.output().map_err(|source| Error::Start { program: NET_PIPE.into(), source })?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     latency_in(&said).ok_or(Error::NoFigure { command: shown, said })
 }
