@@ -105,7 +105,8 @@ fn advance<H: Host>(
     let before = links.control.waiting.len();
     let free = links.flush_control();
     let moved = resent + before.saturating_sub(links.control.waiting.len());
-    if free { moved + host.advance(slot, channel, done) } else { moved }
+    // Mostly only gathered answers waited. To ask every protocol would delay the next message.
+    if free && !state.is_idle() { moved + host.advance(slot, channel, done) } else { moved }
 }
 
 /// One call of a transport's `progress`. Hooks of completed requests run after it, when no lock of the engine or the
