@@ -247,12 +247,12 @@ pub(crate) const NO_DRIVER: &str = "/nonexistent";
 
 /// Runs jobs over every transport, with host memory only and with device memory, too.
 pub(crate) fn with_every_driver(ranks: u32, role: &str) {
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    let driver = Driver::find().options();
     for btl in transports() {
         let mut options = over(&btl);
         let without: Vec<&str> = options.iter().map(String::as_str).collect();
         finish(role_job(ranks, &without, role).env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER)).assert_success();
-        options.extend([libdir_option().to_owned(), driver.clone()]);
+        options.extend_from_slice(&driver);
         let with: Vec<&str> = options.iter().map(String::as_str).collect();
         finish(&mut role_job(ranks, &with, role)).assert_success();
     }
@@ -274,6 +274,11 @@ impl Driver {
         let simulated = info["driver"]["simulated"].as_bool().expect("the driver was found");
         let devices = info["devices"].as_array().map_or(0, Vec::len) as u64;
         Driver { folder, simulated, devices }
+    }
+
+    /// Returns the options of a job that uses the driver.
+    pub(crate) fn options(&self) -> Vec<String> {
+        vec![libdir_option().to_owned(), self.folder.to_string_lossy().into_owned()]
     }
 }
 

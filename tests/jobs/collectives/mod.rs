@@ -89,13 +89,12 @@ fn options(all: &[String]) -> Vec<&str> {
 
 /// Runs jobs of 1 to 4 ranks, with host memory only and with device memory, too.
 fn with_every_driver(role: &str, sets: &[&str]) {
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    let driver = Driver::find().options();
     every_size(role, sets);
     let sets: Vec<String> = sets.iter().flat_map(|set| ["--set", set]).map(str::to_owned).collect();
     for btl in transports() {
         for ranks in 1..=4 {
-            let all =
-                [over(&btl), sets.clone(), vec![crate::support::libdir_option().to_owned(), driver.clone()]].concat();
+            let all = [over(&btl), sets.clone(), driver.clone()].concat();
             finish(&mut role_job(ranks, &options(&all), role)).assert_success();
         }
     }

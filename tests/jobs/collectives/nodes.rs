@@ -10,7 +10,7 @@ use crate::support::cableway;
 /// Runs the operations of the model over nodes of several shapes: even ones, ones with different numbers of ranks, and
 /// ones whose ranks do not follow each other.
 pub(super) fn jobs() {
-    let driver = crate::support::Driver::find().folder.to_string_lossy().into_owned();
+    let driver = crate::support::Driver::find().options();
     for (ranks, nodes) in [(4, "0,0,1,1"), (4, "0,1,0,1"), (4, "0,1,1,1"), (5, "2,0,1,0,2")] {
         let shape = format!("pml_nodes={nodes}");
         let sets = ["coll_algorithm=hierarchical", "coll_segment=512", "coll_device_limit=1", &shape];
@@ -18,7 +18,7 @@ pub(super) fn jobs() {
         let all = [over("tcp"), sets.collect()].concat();
         let mut on_hosts = role_job(ranks, &options(&all), "collectives_in_turn");
         finish(on_hosts.env("CABLEWAY_CUDA_LIBDIR", NO_DRIVER)).assert_success();
-        let all = [all, vec![crate::support::libdir_option().to_owned(), driver.clone()]].concat();
+        let all = [all, driver.clone()].concat();
         finish(&mut role_job(ranks, &options(&all), "collectives_at_random")).assert_success();
     }
 }

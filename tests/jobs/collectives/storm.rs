@@ -9,7 +9,7 @@ use super::model::{KINDS, Plan, Step};
 use super::random::{OPERATIONS, Random, begin, check, now};
 use super::rooms::{Room, Rooms};
 use super::{Outcome, options};
-use crate::support::{Driver, finish, libdir_option, over, role_job, transports};
+use crate::support::{Driver, finish, over, role_job, transports};
 
 /// How many operations the test performs; `./check all` sets it.
 const COUNT: &str = "CABLEWAY_TEST_COLLECTIVES";
@@ -29,7 +29,7 @@ fn variable(name: &str) -> Option<u64> {
 
 /// Runs jobs until they have performed all operations.
 pub(super) fn jobs() {
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    let driver = Driver::find().options();
     let all = variable(COUNT).unwrap_or(FEW);
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_micros() as u64);
     let mut seed = variable(SEED).unwrap_or(now);
@@ -44,10 +44,10 @@ pub(super) fn jobs() {
 }
 
 /// Runs one job, and returns the number of operations that it performed.
-fn job(seed: u64, operations: u64, driver: &str) -> u64 {
+fn job(seed: u64, operations: u64, driver: &[String]) -> u64 {
     let transports = transports();
     let btl = &transports[seed as usize % transports.len()];
-    let mut all = [over(btl), vec![libdir_option().to_owned(), driver.to_owned()]].concat();
+    let mut all = [&over(btl), driver].concat();
     if seed / 2 % 2 == 1 {
         let limits = ["coll_algorithm=direct", "coll_segment=512", "coll_device_limit=1"];
         all.extend(limits.iter().flat_map(|limit| ["--set", limit]).map(str::to_owned));

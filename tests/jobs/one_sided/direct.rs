@@ -4,7 +4,7 @@ use cableway::{DeviceIndex, DeviceSlice, DeviceSliceMut, Signal, SignalUpdate, W
 use serde_json::Value;
 
 use super::{Outcome, Window, exchange, expect, expect_bytes, on_device, pattern, places};
-use crate::support::{Driver, Finished, cableway, finish, libdir_option, over, role_job, skip, transports};
+use crate::support::{Driver, Finished, cableway, finish, over, role_job, skip, transports};
 
 const LEN: usize = 1 << 20;
 const ROUNDS: u64 = 10;
@@ -41,8 +41,7 @@ pub(super) fn over_every_transport() {
 }
 
 fn job(btl: &str, copy: bool, driver: &Driver) -> Finished {
-    let mut options = over(btl);
-    options.extend([libdir_option().to_owned(), driver.folder.to_string_lossy().into_owned()]);
+    let mut options = [over(btl), driver.options()].concat();
     if copy {
         options.extend(["--set", "device_protocols=copy"].map(str::to_owned));
     }

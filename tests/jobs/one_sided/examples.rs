@@ -1,7 +1,7 @@
 //! The examples on device memory, and the page that goes through them.
 
 use super::Outcome;
-use crate::support::{Driver, finish, libdir_option, over, role_job, transports};
+use crate::support::{Driver, finish, over, role_job, transports};
 
 #[path = "../../../examples/one_sided_device.rs"]
 mod device;
@@ -15,10 +15,10 @@ pub(super) fn example() -> Outcome {
 }
 
 pub(super) fn over_every_transport() {
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    let driver = Driver::find().options();
     for (btl, ranks) in transports().iter().flat_map(|btl| [(btl, 1), (btl, 2), (btl, 3)]) {
         let mut options = over(btl);
-        options.extend([libdir_option().to_owned(), driver.clone()]);
+        options.extend_from_slice(&driver);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let finished = finish(&mut role_job(ranks, &options, "one_sided_example")).assert_success();
         assert_eq!(finished.stdout.matches(" is done").count(), ranks as usize, "{finished:#?}");

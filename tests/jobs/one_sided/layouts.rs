@@ -4,7 +4,7 @@ use cableway::{Communicator, Datatype, DeviceBuffer, Layout, Predefined, Signal,
 use cableway::{Target, TypedSlice, TypedSliceMut, World};
 
 use super::{Outcome, Window, exchange, expect, expect_bytes, on_device, pattern, places, with_every_driver};
-use crate::support::{Driver, finish, libdir_option, over, role_job, skip, transports};
+use crate::support::{Driver, finish, over, role_job, skip, transports};
 
 /// The bytes before the data hold signals.
 const SIGNALS: usize = 64;
@@ -21,8 +21,7 @@ pub(super) fn over_every_transport() {
     if !driver.simulated || !transports().contains(&"sm".to_owned()) {
         return skip("whether devices share their memory is the machine's affair");
     }
-    let mut options = over("sm");
-    options.extend([libdir_option().to_owned(), driver.folder.to_string_lossy().into_owned()]);
+    let options = [over("sm"), driver.options()].concat();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let finished = finish(&mut role_job(2, &options, "one_sided_layouts")).assert_success();
     let direct = |what: &str| {

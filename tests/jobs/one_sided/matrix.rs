@@ -9,7 +9,7 @@ use cableway::{DeviceBuffer, DeviceIndex, DeviceSlice, DeviceSliceMut, RemoteKey
 use parking_lot::Mutex;
 
 use super::{NO_DRIVER, Outcome, WINDOWS, Window, exchange, expect, expect_bytes, on_device, pattern, places};
-use crate::support::{Driver, finish, libdir_option, over, role_job, transports};
+use crate::support::{Driver, finish, over, role_job, transports};
 
 /// Operations of each thread together, for each size and pair of memories. `./check all` sets 1,000.
 const COUNT: &str = "CABLEWAY_TEST_ONE_SIDED";
@@ -34,10 +34,10 @@ enum Operation {
 
 /// Runs a job over every transport, with device memory.
 pub(super) fn jobs(role: &str) {
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
+    let driver = Driver::find().options();
     let count = std::env::var(COUNT).unwrap_or_else(|_| FEW.to_string());
     for btl in transports() {
-        let options = [over(&btl), vec![libdir_option().to_owned(), driver.clone()]].concat();
+        let options = [over(&btl), driver.clone()].concat();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         finish(role_job(2, &options, role).env(COUNT, &count)).assert_success();
         if btl == "sm" {

@@ -99,14 +99,14 @@ impl Context {
         })
     }
 
-    /// Fails if a kernel has faulted, in whichever context of the process.
-    pub(crate) fn check(&self) -> Outcome {
-        SCHEDULER.get()?.check()
-    }
-
     pub(crate) fn is_primary(&self) -> Outcome<bool> {
         Ok(CONTEXTS.get()?.lock().slot(self.handle).primary)
     }
+}
+
+/// Fails if a kernel has faulted, in whichever context of the process.
+pub(crate) fn check_faults() -> Outcome {
+    SCHEDULER.get()?.check()
 }
 
 thread_local! {
@@ -129,7 +129,7 @@ pub(crate) fn top() -> Outcome<Option<usize>> {
 /// There is none, it is destroyed, or a kernel has faulted.
 pub(crate) fn current() -> Outcome<Arc<Context>> {
     let context = CONTEXTS.get()?.lock().get(top()?.ok_or(Error::INVALID_CONTEXT)?)?;
-    context.check()?;
+    check_faults()?;
     Ok(context)
 }
 

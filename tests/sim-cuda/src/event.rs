@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::abi::{Out, driver_api};
 use crate::capture::{self, Sequence};
-use crate::context::{Context, ContextState, current};
+use crate::context::{Context, ContextState, check_faults, current};
 use crate::device;
 use crate::driver::{AfterInit, Handles, crash};
 use crate::error::{Error, Outcome};
@@ -186,10 +186,10 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
     Ok(event)
 }
 
-/// Fails if a kernel has faulted. Fails, or ends the process, if that is destroyed.
+/// Fails if a kernel has faulted. Fails, or ends the process, if an event's context is destroyed.
 fn check_context(event: &Event, handle: usize) -> Outcome {
     match event.context.state()? {
-        ContextState::Alive => event.context.check(),
+        ContextState::Alive => check_faults(),
         ContextState::Destroyed => Err(Error::CONTEXT_IS_DESTROYED),
         ContextState::Replaced => crash("the context of event", handle),
     }
@@ -271,7 +271,7 @@ driver_api! {
         let event = get(event)?;
         if event.is_done()? {
             // A fault may have dropped the work before it just now.
-            return event.context.check();
+            return check_faults();
         }
         // A polling caller lets work run, in case there are fewer processors than threads.
         std::thread::yield_now();
@@ -293,7 +293,7 @@ driver_api! {
             (Latest::Recorded(recording), None) => scheduler.wait_until(|| recording.is_done()),
             _ => {}
         }
-        event.context.check()
+        check_faults()
     }
 
     2000 cuEventElapsedTime: fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usize) {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::abi::{Out, driver_api};
 use crate::capture::{self, Sequence};
-use crate::context::{Context, ContextState, current};
+use crate::context::{Context, ContextState, check_faults, current};
 use crate::device;
 use crate::driver::{AfterInit, Handles, check_initialised, crash};
 use crate::error::{Error, Outcome};
@@ -134,7 +134,7 @@ impl Stream {
     /// Waits until the work in it is done.
     pub(crate) fn wait(&self) -> Outcome {
         SCHEDULER.get()?.wait_queue(self.queue);
-        self.context.check()
+        check_faults()
     }
 
     /// Called before its state is queried.
@@ -162,10 +162,10 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
     }
 }
 
-/// Fails if a kernel has faulted. Fails, or ends the process, if that is destroyed.
+/// Fails if a kernel has faulted. Fails, or ends the process, if a stream's context is destroyed.
 fn check_context(context: &Context, handle: usize) -> Outcome {
     match context.state()? {
-        ContextState::Alive => context.check(),
+        ContextState::Alive => check_faults(),
         ContextState::Destroyed if !context.is_primary()? => Err(Error::INVALID_CONTEXT),
         _ => crash("the context of stream", handle),
     }
@@ -174,7 +174,7 @@ fn check_context(context: &Context, handle: usize) -> Outcome {
 /// Waits until all work of the context is done.
 pub(crate) fn synchronize_context(context: &Context) -> Outcome {
     SCHEDULER.get()?.wait_context(context.id);
-    context.check()
+    check_faults()
 }
 
 driver_api! {
@@ -204,7 +204,7 @@ driver_api! {
         stream.check_query()?;
         if SCHEDULER.get()?.is_idle(stream.queue) {
             // A fault may have dropped the work just now.
-            return stream.context.check();
+            return check_faults();
         }
         std::thread::yield_now();
         Err(Error::NOT_READY)

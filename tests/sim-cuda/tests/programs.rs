@@ -8,8 +8,7 @@ use std::ffi::{CString, c_void};
 use common::{Session, in_child};
 
 /// `step` adds 1 to each word, no earlier than `nanoseconds` after its start. `opened` waits until a word is not 0, and copies
-/// it to the next one. `fault` ends all contexts of its
-/// process.
+/// it to the next one. `fault` ends all contexts of its process.
 const TEXT: &str = r"
 .version 6.3
 .target sm_52
