@@ -1,4 +1,5 @@
-//! One-sided operations of Open MPI's own components. Some of these send and receive messages.
+//! One-sided operations on host memory: by Open MPI's own components, some of which send and receive messages, and by
+//! Cableway's where these cannot create a window.
 
 mod support;
 
@@ -31,5 +32,18 @@ fn windows_work_over_stock_transports() {
         let mut mpirun = support::mpirun(ranks);
         mpirun.args(["--mca", "osc", "rdma"]).arg(support::program("one_sided"));
         support::finish(&mut mpirun).assert_success();
+    }
+}
+
+/// No other component is there, or the other one cannot create a window of one process. Under 4.1 MPI then has no window
+/// without Cableway.
+#[test]
+fn windows_work_where_no_other_component_creates_them() {
+    for (components, ranks) in [("cableway", 1), ("cableway", 2), ("cableway", 3), ("cableway,rdma", 1)] {
+        for kind in ["allocated", "created"] {
+            let mut mpirun = support::mpirun(ranks);
+            mpirun.args(["--mca", "osc", components]).arg(support::program("one_sided")).args(["swaps", kind]);
+            support::finish(&mut mpirun).assert_success();
+        }
     }
 }

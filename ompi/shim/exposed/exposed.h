@@ -1,7 +1,8 @@
 /* Windows in device memory: a module of the osc framework over the engine's windows.
  *
  * Open MPI's components access a window by the CPU. So this module serves each window that has device memory in any
- * process, and each dynamic one where a process has devices. Attaching is local, so that nobody knows before.
+ * process, and each dynamic one where a process has devices. Attaching is local, so that nobody knows before. It serves
+ * windows in host memory, too, if no other component can create them.
  *
  * The first part is implemented in Rust (src/windows/). Its functions return an enum cableway_code, or one of
  * enum cableway_window_code. */
@@ -83,6 +84,7 @@ struct cableway_exposed {
     ompi_osc_base_module_t super;
     ompi_communicator_t *communicator; /* the window's own */
     void *window;
+    void *memory; /* what the window has allocated, or NULL */
 };
 typedef struct cableway_exposed cableway_exposed_t;
 
@@ -91,8 +93,11 @@ static inline cableway_exposed_t *cableway_exposed_of(const ompi_win_t *win)
     return (cableway_exposed_t *) win->w_osc_module;
 }
 
-/* Creates a window. All members of `communicator` make this call. */
-int cableway_exposed_create(ompi_win_t *win, void *base, size_t size, int unit, ompi_communicator_t *communicator,
+/* Memory that a window allocates begins at a multiple of it: a cache line. */
+enum { CABLEWAY_WINDOW_ALIGNMENT = 64 };
+
+/* Creates a window, and sets `*base` if it is to allocate the memory. All members of `communicator` make this call. */
+int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
                             int flavor, int *model);
 int cableway_exposed_error(int code);
 /* Fill a window's table. */

@@ -48,6 +48,7 @@ static int win_free(ompi_win_t *win)
     rc = OMPI_SUCCESS == rc ? synchronized : rc;
     cableway_exposed_free(self->window);
     (void) ompi_comm_free(&self->communicator);
+    free(self->memory);
     free(self);
     win->w_osc_module = NULL;
     return rc;
@@ -77,7 +78,22 @@ static int win_agree(int rc, ompi_communicator_t *communicator)
     return OMPI_SUCCESS != reduced ? reduced : any ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
 }
 
-int cableway_exposed_create(ompi_win_t *win, void *base, size_t size, int unit, ompi_communicator_t *communicator,
+/* Returns the memory that the window exposes in this process, which the window allocates if it is to. */
+static int win_memory(cableway_exposed_t *self, void **base, size_t size, int flavor, void **memory)
+{
+    if (MPI_WIN_FLAVOR_ALLOCATE == flavor) {
+        if (0 != posix_memalign(&self->memory, CABLEWAY_WINDOW_ALIGNMENT, 0 != size ? size : 1)) {
+            self->memory = NULL;
+            return OMPI_ERR_OUT_OF_RESOURCE;
+        }
+        *base = self->memory;
+    }
+    /* A dynamic window has no memory yet, and `base` is NULL. */
+    *memory = NULL != base ? *base : NULL;
+    return OMPI_SUCCESS;
+}
+
+int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
                             int flavor, int *model)
 {
     cableway_exposed_t *self = calloc(1, sizeof *self);
@@ -88,9 +104,10 @@ int cableway_exposed_create(ompi_win_t *win, void *base, size_t size, int unit, 
         return rc;
     }
     rc = OMPI_ERR_OUT_OF_RESOURCE;
-    if (NULL != self) {
+    void *memory = NULL;
+    if (NULL != self && OMPI_SUCCESS == win_memory(self, base, size, flavor, &memory)) {
         self->communicator = own;
-        self->window = cableway_exposed_new(cableway_handle(own), base, size, (uint32_t) unit,
+        self->window = cableway_exposed_new(cableway_handle(own), memory, size, (uint32_t) unit,
                                             MPI_WIN_FLAVOR_DYNAMIC == flavor);
         rc = NULL != self->window ? OMPI_SUCCESS : rc;
     }
@@ -100,6 +117,9 @@ int cableway_exposed_create(ompi_win_t *win, void *base, size_t size, int unit, 
             cableway_exposed_free(self->window);
         }
         (void) ompi_comm_free(&own);
+        if (NULL != self) {
+            free(self->memory);
+        }
         free(self);
         return rc;
     }

@@ -55,6 +55,13 @@ static ompi_osc_base_component_t *best_other_component(ompi_win_t *win, void **b
     return best;
 }
 
+/* Returns the largest of the values of all processes in *anywhere. */
+static int largest(int here, int *anywhere, ompi_communicator_t *communicator)
+{
+    return communicator->c_coll->coll_allreduce(&here, anywhere, 1, &ompi_mpi_int.dt, &ompi_mpi_op_max.op, communicator,
+                                                communicator->c_coll->coll_allreduce_module);
+}
+
 /* Sets *ours if a process has device memory in the window, or may attach some. All processes get the same answer. */
 static int agree(void **base, size_t size, int flavor, ompi_communicator_t *communicator, bool *ours)
 {
@@ -67,32 +74,41 @@ static int agree(void **base, size_t size, int flavor, ompi_communicator_t *comm
         *ours = false;
         return OMPI_SUCCESS;
     }
-    rc = communicator->c_coll->coll_allreduce(&here, &anywhere, 1, &ompi_mpi_int.dt, &ompi_mpi_op_max.op, communicator,
-                                              communicator->c_coll->coll_allreduce_module);
+    rc = largest(here, &anywhere, communicator);
     *ours = 0 != anywhere;
     return rc;
+}
+
+/* Has another component create the window. Sets *nowhere if that failed in all processes, which then may try another way. */
+static int create_by_others(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
+                            opal_info_t *info, int flavor, int *model, bool *nowhere)
+{
+    int rc, created, anywhere = 0;
+    ompi_osc_base_component_t *other = best_other_component(win, base, size, unit, communicator, info, flavor, &rc);
+    if (NULL != other) {
+        rc = other->osc_select(win, base, size, unit, communicator, info, flavor, model);
+    }
+    created = OMPI_SUCCESS == rc;
+    int agreed = largest(created, &anywhere, communicator);
+    *nowhere = OMPI_SUCCESS == agreed && !anywhere;
+    return created ? agreed : rc;
 }
 
 static int select_component(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
                             opal_info_t *info, int flavor, int *model)
 {
-    ompi_osc_base_component_t *other;
     bool ours = false;
     int rc = agree(base, size, flavor, communicator, &ours);
-    if (OMPI_SUCCESS != rc) {
-        return rc;
+    if (OMPI_SUCCESS == rc && !ours) {
+        bool nowhere = false;
+        rc = create_by_others(win, base, size, unit, communicator, info, flavor, model, &nowhere);
+        if (OMPI_SUCCESS == rc) {
+            return cableway_window_add(win);
+        }
+        /* For memory that processes share there is no second way. */
+        ours = nowhere && MPI_WIN_FLAVOR_SHARED != flavor;
     }
-    if (ours) {
-        /* A dynamic window has no memory yet, and `base` is NULL. */
-        void *memory = NULL != base ? *base : NULL;
-        return cableway_exposed_create(win, memory, size, unit, communicator, flavor, model);
-    }
-    other = best_other_component(win, base, size, unit, communicator, info, flavor, &rc);
-    if (NULL == other) {
-        return rc;
-    }
-    rc = other->osc_select(win, base, size, unit, communicator, info, flavor, model);
-    return OMPI_SUCCESS == rc ? cableway_window_add(win) : rc;
+    return ours ? cableway_exposed_create(win, base, size, unit, communicator, flavor, model) : rc;
 }
 
 static const ompi_osc_base_component_t component = {

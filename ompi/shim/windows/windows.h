@@ -3,7 +3,7 @@
  *
  * Open MPI's osc components access local buffers with the CPU. This component has the highest priority. It lets the
  * best other component create a window in host memory, and then replaces functions in the window's table. The replacements stage
- * device buffers. A host copy lives until the synchronization that completes the operation, which copies results to the
+ * device buffers. If that component cannot create the window in any process, the window becomes one of ../exposed. A host copy lives until the synchronization that completes the operation, which copies results to the
  * device. */
 #ifndef CABLEWAY_WINDOWS_H
 #define CABLEWAY_WINDOWS_H

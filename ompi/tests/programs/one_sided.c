@@ -104,13 +104,21 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     CHECK(size < 8);
     swaps = argc > 1 && 0 == strcmp(argv[1], "swaps");
-    MPI_Win_allocate(ELEMENTS * sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+    /* Otherwise the window allocates it. */
+    long *own = argc > 2 && 0 == strcmp(argv[2], "created") ? malloc(ELEMENTS * sizeof(long)) : NULL;
+    if (NULL != own) {
+        memory = own;
+        MPI_Win_create(memory, ELEMENTS * sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    } else {
+        MPI_Win_allocate(ELEMENTS * sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+    }
     memset(memory, 0, ELEMENTS * sizeof(long));
     MPI_Barrier(MPI_COMM_WORLD);
     fences();
     locks();
     large();
     MPI_Win_free(&window);
+    free(own);
     MPI_Finalize();
     return 0;
 }
