@@ -51,6 +51,15 @@ fn what_is_out_of_range_or_order_is_refused() {
 }
 
 #[test]
+fn windows_allocate_the_kind_of_memory_that_an_info_asks_for() {
+    for ranks in 1..=3 {
+        let asked = run(ranks, "allocated", &[]);
+        support::assert_checked(&asked, 17 * u64::from(ranks));
+        assert!(asked.stderr.contains("this thread has no current device"), "{asked:?}");
+    }
+}
+
+#[test]
 fn threads_use_windows_in_device_memory_at_once() {
     for ranks in 2..=3 {
         support::assert_checked(&run(ranks, "exposed_threads", &[]), 80 * u64::from(ranks));

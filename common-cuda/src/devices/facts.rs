@@ -55,6 +55,13 @@ impl Devices {
         Some(self.platform_of(device)?.driver()?.library().vendor)
     }
 
+    /// Returns the device of the calling thread's current context: where a program of this vendor allocates. Returns `None`
+    /// without a driver or a current context.
+    pub fn current_device(&self, vendor: Vendor) -> Option<DeviceIndex> {
+        let mut drivers = self.platforms().filter_map(|platform| platform.driver());
+        drivers.find(|driver| driver.library().vendor == vendor)?.current_device().ok()
+    }
+
     /// Returns the known costs of copies by devices. When a context of a device is first seen, a file is read, or a
     /// measurement begins.
     pub fn costs(&self) -> Arc<Costs> {

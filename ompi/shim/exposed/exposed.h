@@ -48,6 +48,11 @@ struct cableway_window_access {
 void *cableway_exposed_new(void *communicator, void *address, uint64_t len, uint32_t unit, bool dynamic);
 /* Ends a window after all members have finished. */
 void cableway_exposed_free(void *window);
+/* Returns whether the value of the info key mpi_memory_alloc_kinds asks for memory that a device's driver allocates. */
+bool cableway_window_asks_for_device(const char *kinds);
+/* Allocates it where the calling thread's current device is. Returns NULL on failure, which is logged. */
+void *cableway_window_allocate(const char *kinds, uint64_t len, void **address);
+void cableway_window_deallocate(void *memory);
 /* Starts an operation. If `owner` is not NULL, shim_window_completed is called once it is complete, perhaps during this
  * call. */
 int cableway_exposed_start(void *window, const struct cableway_window_access *access, void *owner);
@@ -84,7 +89,8 @@ struct cableway_exposed {
     ompi_osc_base_module_t super;
     ompi_communicator_t *communicator; /* the window's own */
     void *window;
-    void *memory; /* what the window has allocated, or NULL */
+    /* What the window has allocated, or NULL. */
+    void *host_memory, *device_memory;
 };
 typedef struct cableway_exposed cableway_exposed_t;
 
@@ -96,9 +102,10 @@ static inline cableway_exposed_t *cableway_exposed_of(const ompi_win_t *win)
 /* Memory that a window allocates begins at a multiple of it: a cache line. */
 enum { CABLEWAY_WINDOW_ALIGNMENT = 64 };
 
-/* Creates a window, and sets `*base` if it is to allocate the memory. All members of `communicator` make this call. */
+/* Creates a window, and sets `*base` if it is to allocate the memory, which is that of a device if `kinds` ask for it. All
+ * members of `communicator` make this call. */
 int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
-                            int flavor, int *model);
+                            const char *kinds, int flavor, int *model);
 int cableway_exposed_error(int code);
 /* Fill a window's table. */
 void cableway_exposed_operations(ompi_osc_base_module_t *table);

@@ -36,6 +36,18 @@ static int win_barrier(const ompi_communicator_t *communicator)
                                               communicator->c_coll->coll_barrier_module);
 }
 
+/* Frees a window's description and the memory that it has allocated. */
+static void win_discard(cableway_exposed_t *self)
+{
+    if (NULL != self && NULL != self->device_memory) {
+        cableway_window_deallocate(self->device_memory);
+    }
+    if (NULL != self) {
+        free(self->host_memory);
+    }
+    free(self);
+}
+
 static int win_free(ompi_win_t *win)
 {
     cableway_exposed_t *self = cableway_exposed_of(win);
@@ -48,8 +60,7 @@ static int win_free(ompi_win_t *win)
     rc = OMPI_SUCCESS == rc ? synchronized : rc;
     cableway_exposed_free(self->window);
     (void) ompi_comm_free(&self->communicator);
-    free(self->memory);
-    free(self);
+    win_discard(self);
     win->w_osc_module = NULL;
     return rc;
 }
@@ -78,15 +89,33 @@ static int win_agree(int rc, ompi_communicator_t *communicator)
     return OMPI_SUCCESS != reduced ? reduced : any ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
 }
 
-/* Returns the memory that the window exposes in this process, which the window allocates if it is to. */
-static int win_memory(cableway_exposed_t *self, void **base, size_t size, int flavor, void **memory)
+/* Allocates the memory of a window. */
+static int win_allocate(cableway_exposed_t *self, void **base, size_t size, const char *kinds)
+{
+    *base = NULL;
+    if (0 == size) {
+        return OMPI_SUCCESS;
+    }
+    if (cableway_window_asks_for_device(kinds)) {
+        self->device_memory = cableway_window_allocate(kinds, size, base);
+        return NULL != self->device_memory ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    if (0 != posix_memalign(&self->host_memory, CABLEWAY_WINDOW_ALIGNMENT, size)) {
+        self->host_memory = NULL;
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    *base = self->host_memory;
+    return OMPI_SUCCESS;
+}
+
+/* Sets *memory to what the window exposes in this process. */
+static int win_memory(cableway_exposed_t *self, void **base, size_t size, const char *kinds, int flavor, void **memory)
 {
     if (MPI_WIN_FLAVOR_ALLOCATE == flavor) {
-        if (0 != posix_memalign(&self->memory, CABLEWAY_WINDOW_ALIGNMENT, 0 != size ? size : 1)) {
-            self->memory = NULL;
-            return OMPI_ERR_OUT_OF_RESOURCE;
+        int rc = win_allocate(self, base, size, kinds);
+        if (OMPI_SUCCESS != rc) {
+            return rc;
         }
-        *base = self->memory;
     }
     /* A dynamic window has no memory yet, and `base` is NULL. */
     *memory = NULL != base ? *base : NULL;
@@ -94,7 +123,7 @@ static int win_memory(cableway_exposed_t *self, void **base, size_t size, int fl
 }
 
 int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
-                            int flavor, int *model)
+                            const char *kinds, int flavor, int *model)
 {
     cableway_exposed_t *self = calloc(1, sizeof *self);
     ompi_communicator_t *own = MPI_COMM_NULL;
@@ -105,7 +134,7 @@ int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit,
     }
     rc = OMPI_ERR_OUT_OF_RESOURCE;
     void *memory = NULL;
-    if (NULL != self && OMPI_SUCCESS == win_memory(self, base, size, flavor, &memory)) {
+    if (NULL != self && OMPI_SUCCESS == win_memory(self, base, size, kinds, flavor, &memory)) {
         self->communicator = own;
         self->window = cableway_exposed_new(cableway_handle(own), memory, size, (uint32_t) unit,
                                             MPI_WIN_FLAVOR_DYNAMIC == flavor);
@@ -117,10 +146,7 @@ int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit,
             cableway_exposed_free(self->window);
         }
         (void) ompi_comm_free(&own);
-        if (NULL != self) {
-            free(self->memory);
-        }
-        free(self);
+        win_discard(self);
         return rc;
     }
     self->super.osc_win_shared_query = win_shared_query;

@@ -62,14 +62,29 @@ static int largest(int here, int *anywhere, ompi_communicator_t *communicator)
                                                 communicator->c_coll->coll_allreduce_module);
 }
 
-/* Sets *ours if a process has device memory in the window, or may attach some. All processes get the same answer. */
-static int agree(void **base, size_t size, int flavor, ompi_communicator_t *communicator, bool *ours)
+/* Returns the kinds of memory that the program asks for, or an empty string. `value` holds them. */
+static const char *asked_kinds(opal_info_t *info, char value[MPI_MAX_INFO_VAL])
+{
+    /* The base of the program's object, which begins with it. */
+    MPI_Info whole = (MPI_Info) info;
+    int found = 0;
+    if (NULL != whole && MPI_INFO_NULL != whole) {
+        (void) PMPI_Info_get(whole, "mpi_memory_alloc_kinds", MPI_MAX_INFO_VAL - 1, value, &found);
+    }
+    return found ? value : "";
+}
+
+/* Sets *ours if a process has device memory in the window, asks for some, or may attach some. All processes get the same
+ * answer. */
+static int agree(void **base, size_t size, const char *kinds, int flavor, ompi_communicator_t *communicator, bool *ours)
 {
     int here = 0, anywhere = 0, rc;
     if (MPI_WIN_FLAVOR_CREATE == flavor) {
         here = cableway_devices_present() && cableway_on_device(*base, size);
     } else if (MPI_WIN_FLAVOR_DYNAMIC == flavor) {
         here = cableway_devices_present();
+    } else if (MPI_WIN_FLAVOR_ALLOCATE == flavor) {
+        here = cableway_window_asks_for_device(kinds);
     } else {
         *ours = false;
         return OMPI_SUCCESS;
@@ -97,8 +112,10 @@ static int create_by_others(ompi_win_t *win, void **base, size_t size, int unit,
 static int select_component(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
                             opal_info_t *info, int flavor, int *model)
 {
+    char value[MPI_MAX_INFO_VAL];
+    const char *kinds = asked_kinds(info, value);
     bool ours = false;
-    int rc = agree(base, size, flavor, communicator, &ours);
+    int rc = agree(base, size, kinds, flavor, communicator, &ours);
     if (OMPI_SUCCESS == rc && !ours) {
         bool nowhere = false;
         rc = create_by_others(win, base, size, unit, communicator, info, flavor, model, &nowhere);
@@ -108,7 +125,7 @@ static int select_component(ompi_win_t *win, void **base, size_t size, int unit,
         /* For memory that processes share there is no second way. */
         ours = nowhere && MPI_WIN_FLAVOR_SHARED != flavor;
     }
-    return ours ? cableway_exposed_create(win, base, size, unit, communicator, flavor, model) : rc;
+    return ours ? cableway_exposed_create(win, base, size, unit, communicator, kinds, flavor, model) : rc;
 }
 
 static const ompi_osc_base_component_t component = {

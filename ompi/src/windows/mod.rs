@@ -2,6 +2,7 @@
 
 mod access;
 mod host;
+mod memory;
 mod synchronize;
 
 use std::ffi::{c_int, c_void};
