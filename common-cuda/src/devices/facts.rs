@@ -55,8 +55,8 @@ impl Devices {
         Some(self.platform_of(device)?.driver()?.library().vendor)
     }
 
-    /// Returns the device of the calling thread's current context: where a program of this vendor allocates. Returns `None`
-    /// without a driver or a current context.
+    /// Returns the device of the calling thread's current context. Returns `None` without a driver of this vendor, and on
+    /// NVIDIA devices without a current context.
     pub fn current_device(&self, vendor: Vendor) -> Option<DeviceIndex> {
         let mut drivers = self.platforms().filter_map(|platform| platform.driver());
         drivers.find(|driver| driver.library().vendor == vendor)?.current_device().ok()

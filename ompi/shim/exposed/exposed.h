@@ -2,7 +2,7 @@
  *
  * Open MPI's components access a window by the CPU. So this module serves each window that has device memory in any
  * process, and each dynamic one where a process has devices. Attaching is local, so that nobody knows before. It serves
- * windows in host memory, too, if no other component can create them.
+ * windows in host memory, too, if the component that Open MPI would choose cannot create them.
  *
  * The first part is implemented in Rust (src/windows/). Its functions return an enum cableway_code, or one of
  * enum cableway_window_code. */
@@ -48,10 +48,11 @@ struct cableway_window_access {
 void *cableway_exposed_new(void *communicator, void *address, uint64_t len, uint32_t unit, bool dynamic);
 /* Ends a window after all members have finished. */
 void cableway_exposed_free(void *window);
-/* Returns whether the value of the info key mpi_memory_alloc_kinds asks for memory that a device's driver allocates. */
-bool cableway_window_asks_for_device(const char *kinds);
-/* Allocates it where the calling thread's current device is. Returns NULL on failure, which is logged. */
-void *cableway_window_allocate(const char *kinds, uint64_t len, void **address);
+/* Returns whether the value of the info key cableway_memory_kind asks for memory that a device's driver allocates. A value
+ * that names no kind does, too, and the allocation fails. */
+bool cableway_window_asks_for_device(const char *kind);
+/* Allocates it on the calling thread's current device. Returns NULL on failure, which is logged. */
+void *cableway_window_allocate(const char *kind, uint64_t len, void **address);
 void cableway_window_deallocate(void *memory);
 /* Starts an operation. If `owner` is not NULL, shim_window_completed is called once it is complete, perhaps during this
  * call. */
@@ -102,10 +103,10 @@ static inline cableway_exposed_t *cableway_exposed_of(const ompi_win_t *win)
 /* Memory that a window allocates begins at a multiple of it: a cache line. */
 enum { CABLEWAY_WINDOW_ALIGNMENT = 64 };
 
-/* Creates a window, and sets `*base` if it is to allocate the memory, which is that of a device if `kinds` ask for it. All
- * members of `communicator` make this call. */
+/* Creates a window, and sets `*base` if it is to allocate the memory, which is that of a device if `kind` asks for
+ * it. All members of `communicator` make this call. */
 int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
-                            const char *kinds, int flavor, int *model);
+                            const char *kind, int flavor, int *model);
 int cableway_exposed_error(int code);
 /* Fill a window's table. */
 void cableway_exposed_operations(ompi_osc_base_module_t *table);

@@ -60,6 +60,10 @@ static int win_free(ompi_win_t *win)
     rc = OMPI_SUCCESS == rc ? synchronized : rc;
     cableway_exposed_free(self->window);
     (void) ompi_comm_free(&self->communicator);
+    if (OMPI_SUCCESS != rc) {
+        /* Operations of the others may still use the memory, so it stays allocated. */
+        self->host_memory = self->device_memory = NULL;
+    }
     win_discard(self);
     win->w_osc_module = NULL;
     return rc;
@@ -90,14 +94,14 @@ static int win_agree(int rc, ompi_communicator_t *communicator)
 }
 
 /* Allocates the memory of a window. */
-static int win_allocate(cableway_exposed_t *self, void **base, size_t size, const char *kinds)
+static int win_allocate(cableway_exposed_t *self, void **base, size_t size, const char *kind)
 {
     *base = NULL;
     if (0 == size) {
         return OMPI_SUCCESS;
     }
-    if (cableway_window_asks_for_device(kinds)) {
-        self->device_memory = cableway_window_allocate(kinds, size, base);
+    if (cableway_window_asks_for_device(kind)) {
+        self->device_memory = cableway_window_allocate(kind, size, base);
         return NULL != self->device_memory ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
     }
     if (0 != posix_memalign(&self->host_memory, CABLEWAY_WINDOW_ALIGNMENT, size)) {
@@ -109,10 +113,10 @@ static int win_allocate(cableway_exposed_t *self, void **base, size_t size, cons
 }
 
 /* Sets *memory to what the window exposes in this process. */
-static int win_memory(cableway_exposed_t *self, void **base, size_t size, const char *kinds, int flavor, void **memory)
+static int win_memory(cableway_exposed_t *self, void **base, size_t size, const char *kind, int flavor, void **memory)
 {
     if (MPI_WIN_FLAVOR_ALLOCATE == flavor) {
-        int rc = win_allocate(self, base, size, kinds);
+        int rc = win_allocate(self, base, size, kind);
         if (OMPI_SUCCESS != rc) {
             return rc;
         }
@@ -123,7 +127,7 @@ static int win_memory(cableway_exposed_t *self, void **base, size_t size, const 
 }
 
 int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
-                            const char *kinds, int flavor, int *model)
+                            const char *kind, int flavor, int *model)
 {
     cableway_exposed_t *self = calloc(1, sizeof *self);
     ompi_communicator_t *own = MPI_COMM_NULL;
@@ -134,7 +138,7 @@ int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit,
     }
     rc = OMPI_ERR_OUT_OF_RESOURCE;
     void *memory = NULL;
-    if (NULL != self && OMPI_SUCCESS == win_memory(self, base, size, kinds, flavor, &memory)) {
+    if (NULL != self && OMPI_SUCCESS == win_memory(self, base, size, kind, flavor, &memory)) {
         self->communicator = own;
         self->window = cableway_exposed_new(cableway_handle(own), memory, size, (uint32_t) unit,
                                             MPI_WIN_FLAVOR_DYNAMIC == flavor);

@@ -8,6 +8,7 @@
 #include "ompi/mca/pml/pml.h"
 #include "ompi/mca/rte/rte.h"
 #include "opal/threads/mutex.h"
+#include "opal/util/info.h"
 
 #define CABLEWAY_PML_VERSION MCA_PML_BASE_VERSION_2_0_0
 #define CABLEWAY_ERR_REVOKED OMPI_ERROR
@@ -39,6 +40,15 @@ static inline int cableway_init_stock_btls(bool threads)
 /* The parameters of a datatype attribute's copy callback. */
 #define CABLEWAY_TYPE_COPY_PARAMETERS                                                                                  \
     ompi_datatype_t *datatype, int key, void *state, void *value, void *copy, int *keep, ompi_datatype_t *duplicate
+
+/* Copies the value of an info key, or an empty string. */
+static inline void cableway_info_value(opal_info_t *info, const char *key, char *value, int size)
+{
+    int found = 0;
+    if (NULL == info || OPAL_SUCCESS != opal_info_get(info, key, size - 1, value, &found) || !found) {
+        value[0] = '\0';
+    }
+}
 
 /* The module functions that only this version has. */
 int cableway_ft_event(int state);

@@ -9,6 +9,10 @@
 #include "ompi/mca/pml/pml.h"
 #include "ompi/runtime/ompi_rte.h"
 #include "opal/mca/threads/mutex.h"
+#include "opal/class/opal_cstring.h"
+#include "opal/util/info.h"
+
+#include <stdio.h>
 
 #define CABLEWAY_PML_VERSION MCA_PML_BASE_VERSION_2_1_0
 #define CABLEWAY_ERR_REVOKED MPI_ERR_REVOKED
@@ -52,6 +56,18 @@ static inline int cableway_init_stock_btls(bool threads)
 /* The parameters of a datatype attribute's copy callback. */
 #define CABLEWAY_TYPE_COPY_PARAMETERS                                                                                  \
     ompi_datatype_t *datatype, int key, void *state, void *value, void *copy, int *keep
+
+/* Copies the value of an info key, or an empty string. */
+static inline void cableway_info_value(opal_info_t *info, const char *key, char *value, int size)
+{
+    opal_cstring_t *text = NULL;
+    int found = 0;
+    value[0] = '\0';
+    if (NULL != info && OPAL_SUCCESS == opal_info_get(info, key, &text, &found) && found) {
+        snprintf(value, (size_t) size, "%s", text->string);
+        OBJ_RELEASE(text);
+    }
+}
 
 /* The module functions that only this version has. */
 int cableway_revoke_comm(ompi_communicator_t *communicator, bool collectives_only);

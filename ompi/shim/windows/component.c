@@ -6,6 +6,7 @@
 #include "ompi/mca/coll/coll.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 extern unsigned char mca_osc_cableway_component[];
@@ -55,77 +56,117 @@ static ompi_osc_base_component_t *best_other_component(ompi_win_t *win, void **b
     return best;
 }
 
-/* Returns the largest of the values of all processes in *anywhere. */
-static int largest(int here, int *anywhere, ompi_communicator_t *communicator)
+/* Returns whether this process needs a window of ../exposed: it has device memory in the window, asks for some, or may
+ * attach some. */
+static bool needs_exposed(void **base, size_t size, const char *kind, int flavor)
 {
-    return communicator->c_coll->coll_allreduce(&here, anywhere, 1, &ompi_mpi_int.dt, &ompi_mpi_op_max.op, communicator,
-                                                communicator->c_coll->coll_allreduce_module);
+    switch (flavor) {
+    case MPI_WIN_FLAVOR_CREATE: return cableway_devices_present() && cableway_on_device(*base, size);
+    case MPI_WIN_FLAVOR_DYNAMIC: return cableway_devices_present();
+    case MPI_WIN_FLAVOR_ALLOCATE: return cableway_window_asks_for_device(kind);
+    default: return false;
+    }
 }
 
-/* Returns the kinds of memory that the program asks for, or an empty string. `value` holds them. */
-static const char *asked_kinds(opal_info_t *info, char value[MPI_MAX_INFO_VAL])
-{
-    /* The base of the program's object, which begins with it. */
-    MPI_Info whole = (MPI_Info) info;
-    int found = 0;
-    if (NULL != whole && MPI_INFO_NULL != whole) {
-        (void) PMPI_Info_get(whole, "mpi_memory_alloc_kinds", MPI_MAX_INFO_VAL - 1, value, &found);
-    }
-    return found ? value : "";
-}
+/* On the heap, because an operation that this process no longer waits for still writes there. */
+struct answers {
+    int here[2], anywhere[2];
+};
 
-/* Sets *ours if a process has device memory in the window, asks for some, or may attach some. All processes get the same
- * answer. */
-static int agree(void **base, size_t size, const char *kinds, int flavor, ompi_communicator_t *communicator, bool *ours)
+/* Finds out whether a window was created in any process, and whether that failed in any. The others may never answer a
+ * process where it failed at once: they may wait for it within their component. So that process returns its error after
+ * SECONDS, as it would without Cableway. */
+static int agree_on_creation(bool created, ompi_communicator_t *communicator, bool *anywhere, bool *failed)
 {
-    int here = 0, anywhere = 0, rc;
-    if (MPI_WIN_FLAVOR_CREATE == flavor) {
-        here = cableway_devices_present() && cableway_on_device(*base, size);
-    } else if (MPI_WIN_FLAVOR_DYNAMIC == flavor) {
-        here = cableway_devices_present();
-    } else if (MPI_WIN_FLAVOR_ALLOCATE == flavor) {
-        here = cableway_window_asks_for_device(kinds);
-    } else {
-        *ours = false;
-        return OMPI_SUCCESS;
+    enum { SECONDS = 60 };
+    struct answers *answers = calloc(1, sizeof *answers);
+    ompi_request_t *request = MPI_REQUEST_NULL;
+    int over = 0;
+    if (NULL == answers) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
     }
-    rc = largest(here, &anywhere, communicator);
-    *ours = 0 != anywhere;
+    answers->here[created ? 0 : 1] = 1;
+    int rc = communicator->c_coll->coll_iallreduce(answers->here, answers->anywhere, 2, &ompi_mpi_int.dt,
+                                                   &ompi_mpi_op_max.op, communicator, &request,
+                                                   communicator->c_coll->coll_iallreduce_module);
+    if (OMPI_SUCCESS != rc) {
+        free(answers);
+        return rc;
+    }
+    const double end = PMPI_Wtime() + SECONDS;
+    do {
+        rc = ompi_request_test(&request, &over, MPI_STATUS_IGNORE);
+    } while (OMPI_SUCCESS == rc && !over && (created || PMPI_Wtime() < end));
+    if (!over) {
+        return OMPI_SUCCESS != rc ? rc : OMPI_ERR_TIMEOUT;
+    }
+    *anywhere = answers->anywhere[0];
+    *failed = answers->anywhere[1];
+    free(answers);
     return rc;
 }
 
-/* Has another component create the window. Sets *nowhere if that failed in all processes, which then may try another way. */
-static int create_by_others(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
-                            opal_info_t *info, int flavor, int *model, bool *nowhere)
+/* Has another component create the window. Sets *nowhere if that failed in all processes, which then may try another
+ * way. If it failed in some of them, it fails in all. */
+static int create_by(ompi_osc_base_component_t *other, ompi_win_t *win, void **base, size_t size, int unit,
+                     ompi_communicator_t *communicator, opal_info_t *info, int flavor, int *model, bool *nowhere)
 {
-    int rc, created, anywhere = 0;
-    ompi_osc_base_component_t *other = best_other_component(win, base, size, unit, communicator, info, flavor, &rc);
-    if (NULL != other) {
-        rc = other->osc_select(win, base, size, unit, communicator, info, flavor, model);
-    }
-    created = OMPI_SUCCESS == rc;
-    int agreed = largest(created, &anywhere, communicator);
+    int rc = other->osc_select(win, base, size, unit, communicator, info, flavor, model);
+    bool created = OMPI_SUCCESS == rc, anywhere = true, failed = true;
+    int agreed = agree_on_creation(created, communicator, &anywhere, &failed);
     *nowhere = OMPI_SUCCESS == agreed && !anywhere;
-    return created ? agreed : rc;
+    if (!created) {
+        return rc;
+    }
+    if (OMPI_SUCCESS == agreed && failed) {
+        /* It stays allocated: to free it takes all processes. */
+        win->w_osc_module = NULL;
+        return OMPI_ERR_NOT_SUPPORTED;
+    }
+    return agreed;
 }
 
 static int select_component(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
                             opal_info_t *info, int flavor, int *model)
 {
-    char value[MPI_MAX_INFO_VAL];
-    const char *kinds = asked_kinds(info, value);
-    bool ours = false;
-    int rc = agree(base, size, kinds, flavor, communicator, &ours);
-    if (OMPI_SUCCESS == rc && !ours) {
+    enum { EXPOSED, FOUND, MISSING, ANSWERS };
+    char kind[MPI_MAX_INFO_VAL] = "";
+    int here[ANSWERS] = {0}, anywhere[ANSWERS] = {0}, missing = OMPI_ERR_NOT_SUPPORTED;
+    ompi_osc_base_component_t *other = NULL;
+    if (MPI_WIN_FLAVOR_ALLOCATE == flavor) {
+        cableway_info_value(info, "cableway_memory_kind", kind, sizeof kind);
+    }
+    here[EXPOSED] = needs_exposed(base, size, kind, flavor);
+    if (!here[EXPOSED]) {
+        other = best_other_component(win, base, size, unit, communicator, info, flavor, &missing);
+        here[NULL != other ? FOUND : MISSING] = 1;
+    }
+    int rc = communicator->c_coll->coll_allreduce(here, anywhere, ANSWERS, &ompi_mpi_int.dt, &ompi_mpi_op_max.op,
+                                                  communicator, communicator->c_coll->coll_allreduce_module);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    if (!anywhere[EXPOSED] && anywhere[FOUND]) {
         bool nowhere = false;
-        rc = create_by_others(win, base, size, unit, communicator, info, flavor, model, &nowhere);
+        if (anywhere[MISSING]) {
+            return missing;
+        }
+        rc = create_by(other, win, base, size, unit, communicator, info, flavor, model, &nowhere);
         if (OMPI_SUCCESS == rc) {
             return cableway_window_add(win);
         }
-        /* For memory that processes share there is no second way. */
-        ours = nowhere && MPI_WIN_FLAVOR_SHARED != flavor;
+        if (!nowhere) {
+            return rc;
+        }
+        missing = rc;
+        /* The component may have left functions there that take the window for its own. */
+        (void) opal_hash_table_remove_all(&win->super.s_subscriber_table);
     }
-    return ours ? cableway_exposed_create(win, base, size, unit, communicator, kinds, flavor, model) : rc;
+    /* There is no second way to memory that processes share. */
+    if (!anywhere[EXPOSED] && MPI_WIN_FLAVOR_SHARED == flavor) {
+        return missing;
+    }
+    return cableway_exposed_create(win, base, size, unit, communicator, kind, flavor, model);
 }
 
 static const ompi_osc_base_component_t component = {

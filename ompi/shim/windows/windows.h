@@ -2,8 +2,9 @@
  * memory are in ../exposed.
  *
  * Open MPI's osc components access local buffers with the CPU. This component has the highest priority. It lets the
- * best other component create a window in host memory, and then replaces functions in the window's table. The replacements stage
- * device buffers. If that component cannot create the window in any process, the window becomes one of ../exposed. A host copy lives until the synchronization that completes the operation, which copies results to the
+ * best other component create a window in host memory, and then replaces functions in the window's table. If the
+ * other component can create the window in no process, the window becomes one of ../exposed. The replacements stage
+ * device buffers. A host copy lives until the synchronization that completes the operation, which copies results to the
  * device. */
 #ifndef CABLEWAY_WINDOWS_H
 #define CABLEWAY_WINDOWS_H

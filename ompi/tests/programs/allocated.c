@@ -1,4 +1,4 @@
-/* Windows whose memory MPI_Win_allocate takes from a device, as the info key mpi_memory_alloc_kinds asks. Each process puts,
+/* Windows whose memory MPI_Win_allocate takes from a device, as the info key cableway_memory_kind asks. Each process puts,
  * gets and accumulates in the memory of the next one. CABLEWAY_CUDA_LIBDIR names the driver. */
 #include "collectives/memory.h"
 
@@ -47,64 +47,81 @@ static void use_window(MPI_Win window, long *memory)
     }
 }
 
-/* Every second process asks, or all of them. */
-static void ask(const char *kinds, enum place expected, int every)
+/* Allocates a window of the kind that this process asks for, if it asks for any. */
+static void allocate(const char *kind, size_t bytes, long **memory, MPI_Win *window)
 {
-    const int asks = 0 == test.rank % every;
     MPI_Info info = MPI_INFO_NULL;
+    if (NULL != kind) {
+        MPI_Info_create(&info);
+        MPI_Info_set(info, "cableway_memory_kind", kind);
+    }
+    MPI_Win_allocate((MPI_Aint) bytes, sizeof(long), info, MPI_COMM_WORLD, memory, window);
+    if (NULL != kind) {
+        MPI_Info_free(&info);
+    }
+}
+
+static void ask(const char *kind, enum place expected)
+{
     long *memory = NULL;
     MPI_Win window;
-    if (asks) {
-        MPI_Info_create(&info);
-        MPI_Info_set(info, "mpi_memory_alloc_kinds", kinds);
-    }
-    MPI_Win_allocate(LONGS * sizeof(long), sizeof(long), info, MPI_COMM_WORLD, &memory, &window);
-    if (asks) {
-        MPI_Info_free(&info);
-        CHECK_EQUAL(place_of(memory), expected);
-    } else {
-        CHECK_EQUAL(place_of(memory), PLAIN);
-    }
+    allocate(kind, LONGS * sizeof(long), &memory, &window);
+    CHECK_EQUAL(place_of(memory), expected);
     use_window(window, memory);
     MPI_Win_free(&window);
-    CHECK(!asks || PLAIN == place_of(memory));
+    CHECK(PLAIN == expected || PLAIN == place_of(memory));
     count_check();
 }
 
-/* A process without a current device has no memory, and no process a window. */
-static void ask_without_a_device(void)
+/* A window that holds nothing in the first process. */
+static void ask_for_nothing(void)
 {
-    MPI_Info info;
     long *memory = NULL;
     MPI_Win window;
+    allocate("cuda", 0 == test.rank ? 0 : 64, &memory, &window);
+    CHECK(0 == test.rank ? NULL == memory : ON_DEVICE == place_of(memory));
+    MPI_Win_free(&window);
+    count_check();
+}
+
+/* The last process asks for this, and the others ask for nothing. No process gets a window. */
+static void ask_in_vain(const char *kind)
+{
+    long *memory = NULL;
+    MPI_Win window;
+    MPI_Info info;
     MPI_Info_create(&info);
-    MPI_Info_set(info, "mpi_memory_alloc_kinds", "cuda");
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    if (0 == test.rank) {
-        CHECK_EQUAL(cuda.set_current(NULL), 0);
-    }
-    CHECK(MPI_SUCCESS != MPI_Win_allocate(64, 1, info, MPI_COMM_WORLD, &memory, &window));
-    CHECK_EQUAL(cuda.set_current(test.context), 0);
+    MPI_Info_set(info, "cableway_memory_kind", kind);
+    CHECK(MPI_SUCCESS != MPI_Win_allocate(64, 1, test.size - 1 == test.rank ? info : MPI_INFO_NULL, MPI_COMM_WORLD, &memory,
+                                          &window));
     MPI_Info_free(&info);
     count_check();
 }
 
 int main(int argc, char **argv)
 {
+    static const struct {
+        const char *kind;
+        enum place expected;
+    } kinds[] = {{"cuda:device", ON_DEVICE}, {NULL, PLAIN},        {"cuda:managed", MANAGED},
+                 {"cuda:host", PAGE_LOCKED}, {"cuda", ON_DEVICE}, {"system", PLAIN}};
+    enum { KINDS = sizeof kinds / sizeof kinds[0] };
     set_up(argc, argv, MPI_THREAD_SINGLE);
     *(void **) &attribute = dlsym(open_driver(), "cuPointerGetAttribute");
     CHECK(NULL != attribute);
-    for (int every = 1; every <= 2; every++) {
-        ask("cuda:device", ON_DEVICE, every);
-        ask("cuda", ON_DEVICE, every);
-        ask("cuda:managed", MANAGED, every);
-        ask("cuda:host", PAGE_LOCKED, every);
-        ask("level_zero:device, cuda", ON_DEVICE, every);
-        ask("cuda:unheard_of,cuda:managed", MANAGED, every);
-        ask("system,cuda:device", PLAIN, every);
-        ask("mpi:alloc_mem,cuda", PLAIN, every);
+    for (int i = 0; i < KINDS; i++) {
+        ask(kinds[i].kind, kinds[i].expected);
+        /* Each process another kind. */
+        const int mine = (i + test.rank) % KINDS;
+        ask(kinds[mine].kind, kinds[mine].expected);
     }
-    ask_without_a_device();
+    ask_for_nothing();
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    ask_in_vain("cuda:unheard_of");
+    /* Without a current device. */
+    CHECK_EQUAL(cuda.set_current(NULL), 0);
+    ask_in_vain("cuda:device");
+    CHECK_EQUAL(cuda.set_current(test.context), 0);
     tear_down();
     return 0;
 }
