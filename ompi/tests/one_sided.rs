@@ -14,14 +14,11 @@ fn windows_work_with_default_components() {
 /// This component reads the tag of a sent message from the request, which no other component does.
 #[test]
 fn windows_work_over_messages() {
-    if support::major_version() >= 5 {
-        support::skip("Open MPI 5.0 has no osc/pt2pt");
+    if lacks_pt2pt() {
         return;
     }
     for ranks in 1..=3 {
-        let mut mpirun = support::mpirun(ranks);
-        mpirun.args(["--mca", "osc", "pt2pt"]).arg(support::program("one_sided")).arg("swaps");
-        support::finish(&mut mpirun).assert_success();
+        run(ranks, "pt2pt", &[], &["swaps"]);
     }
 }
 
@@ -29,37 +26,44 @@ fn windows_work_over_messages() {
 #[test]
 fn windows_work_over_stock_transports() {
     for ranks in 2..=3 {
-        let mut mpirun = support::mpirun(ranks);
-        mpirun.args(["--mca", "osc", "rdma"]).arg(support::program("one_sided"));
-        support::finish(&mut mpirun).assert_success();
+        run(ranks, "rdma", &[], &[]);
     }
 }
 
 /// The other components are left out. Cableway creates the windows in host memory.
 #[test]
 fn windows_work_without_other_components() {
-    for ranks in 1..=3 {
-        assert_own_windows_work(ranks, "cableway", &[]);
+    for (ranks, kind) in OWN_WINDOWS {
+        run(ranks, "cableway", &[], &["swaps", kind]);
     }
 }
 
 /// This component refuses a window once it is selected, in all processes.
 #[test]
 fn windows_work_where_the_selected_component_fails() {
-    if support::major_version() >= 5 {
-        support::skip("Open MPI 5.0 has no osc/pt2pt");
+    if lacks_pt2pt() {
         return;
     }
-    for ranks in 1..=3 {
-        assert_own_windows_work(ranks, "cableway,pt2pt", &[("OMPI_MPI_THREAD_LEVEL", "3")]);
+    for (ranks, kind) in OWN_WINDOWS {
+        run(ranks, "cableway,pt2pt", &[("OMPI_MPI_THREAD_LEVEL", "3")], &["swaps", kind]);
     }
 }
 
-fn assert_own_windows_work(ranks: u32, components: &str, variables: &[(&str, &str)]) {
-    for kind in ["allocated", "created"] {
-        let mut mpirun = support::mpirun(ranks);
-        mpirun.envs(variables.iter().copied()).args(["--mca", "osc", components]);
-        mpirun.arg(support::program("one_sided")).args(["swaps", kind]);
-        support::finish(&mut mpirun).assert_success();
+/// Numbers of ranks, and how the program gets the memory of its window.
+const OWN_WINDOWS: [(u32, &str); 6] =
+    [(1, "allocated"), (2, "allocated"), (3, "allocated"), (1, "created"), (2, "created"), (3, "created")];
+
+fn lacks_pt2pt() -> bool {
+    let lacks = support::major_version() >= 5;
+    if lacks {
+        support::skip("Open MPI 5.0 has no osc/pt2pt");
     }
+    lacks
+}
+
+fn run(ranks: u32, components: &str, variables: &[(&str, &str)], arguments: &[&str]) {
+    let mut mpirun = support::mpirun(ranks);
+    mpirun.envs(variables.iter().copied()).args(["--mca", "osc", components]);
+    mpirun.arg(support::program("one_sided")).args(arguments);
+    support::finish(&mut mpirun).assert_success();
 }

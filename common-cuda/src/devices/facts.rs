@@ -52,14 +52,14 @@ impl Devices {
 
     /// Returns the vendor of a device, or `None` without its driver.
     pub fn vendor(&self, device: DeviceIndex) -> Option<Vendor> {
-        Some(self.platform_of(device)?.driver()?.library().vendor)
+        self.platform_of(device)?.vendor()
     }
 
     /// Returns the device of the calling thread's current context. Returns `None` without a driver of this vendor, and on
     /// NVIDIA devices without a current context.
     pub fn current_device(&self, vendor: Vendor) -> Option<DeviceIndex> {
-        let mut drivers = self.platforms().filter_map(|platform| platform.driver());
-        drivers.find(|driver| driver.library().vendor == vendor)?.current_device().ok()
+        let platform = self.platforms().find(|platform| platform.vendor() == Some(vendor))?;
+        platform.driver()?.current_device().ok()
     }
 
     /// Returns the known costs of copies by devices. When a context of a device is first seen, a file is read, or a

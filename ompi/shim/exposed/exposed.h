@@ -51,7 +51,8 @@ void cableway_exposed_free(void *window);
 /* Returns whether the value of the info key cableway_memory_kind asks for memory that a device's driver allocates. A value
  * that names no kind does, too, and the allocation fails. */
 bool cableway_window_asks_for_device(const char *kind);
-/* Allocates it on the calling thread's current device. Returns NULL on failure, which is logged. */
+/* Allocates memory of that kind, which is on the calling thread's current device unless it is host memory. Returns NULL on
+ * failure, which is logged. */
 void *cableway_window_allocate(const char *kind, uint64_t len, void **address);
 void cableway_window_deallocate(void *memory);
 /* Starts an operation. If `owner` is not NULL, shim_window_completed is called once it is complete, perhaps during this
@@ -90,8 +91,7 @@ struct cableway_exposed {
     ompi_osc_base_module_t super;
     ompi_communicator_t *communicator; /* the window's own */
     void *window;
-    /* What the window has allocated, or NULL. */
-    void *host_memory, *device_memory;
+    void *memory; /* what the window has allocated, or NULL */
 };
 typedef struct cableway_exposed cableway_exposed_t;
 
@@ -100,14 +100,13 @@ static inline cableway_exposed_t *cableway_exposed_of(const ompi_win_t *win)
     return (cableway_exposed_t *) win->w_osc_module;
 }
 
-/* Memory that a window allocates begins at a multiple of it: a cache line. */
-enum { CABLEWAY_WINDOW_ALIGNMENT = 64 };
-
 /* Creates a window, and sets `*base` if it is to allocate the memory, which is that of a device if `kind` asks for
  * it. All members of `communicator` make this call. */
 int cableway_exposed_create(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
                             const char *kind, int flavor, int *model);
 int cableway_exposed_error(int code);
+/* Sets each of `count` values of `anywhere` to the largest one among the processes. */
+int cableway_exposed_largest(const int *here, int *anywhere, int count, ompi_communicator_t *communicator);
 /* Fill a window's table. */
 void cableway_exposed_operations(ompi_osc_base_module_t *table);
 void cableway_exposed_synchronization(ompi_osc_base_module_t *table);

@@ -39,11 +39,8 @@ static int win_barrier(const ompi_communicator_t *communicator)
 /* Frees a window's description and the memory that it has allocated. */
 static void win_discard(cableway_exposed_t *self)
 {
-    if (NULL != self && NULL != self->device_memory) {
-        cableway_window_deallocate(self->device_memory);
-    }
-    if (NULL != self) {
-        free(self->host_memory);
+    if (NULL != self && NULL != self->memory) {
+        cableway_window_deallocate(self->memory);
     }
     free(self);
 }
@@ -62,7 +59,7 @@ static int win_free(ompi_win_t *win)
     (void) ompi_comm_free(&self->communicator);
     if (OMPI_SUCCESS != rc) {
         /* Operations of the others may still use the memory, so it stays allocated. */
-        self->host_memory = self->device_memory = NULL;
+        self->memory = NULL;
     }
     win_discard(self);
     win->w_osc_module = NULL;
@@ -81,44 +78,30 @@ static int win_fence(int assertion, ompi_win_t *win)
     return OMPI_SUCCESS == rc ? synchronized : rc;
 }
 
+int cableway_exposed_largest(const int *here, int *anywhere, int count, ompi_communicator_t *communicator)
+{
+    return communicator->c_coll->coll_allreduce(here, anywhere, count, &ompi_mpi_int.dt, &ompi_mpi_op_max.op,
+                                                communicator, communicator->c_coll->coll_allreduce_module);
+}
+
 /* Fails in all processes if one has failed. */
 static int win_agree(int rc, ompi_communicator_t *communicator)
 {
     int failed = OMPI_SUCCESS != rc, any = 1;
-    int reduced = communicator->c_coll->coll_allreduce(&failed, &any, 1, &ompi_mpi_int.dt, &ompi_mpi_op_max.op,
-                                                       communicator, communicator->c_coll->coll_allreduce_module);
+    int reduced = cableway_exposed_largest(&failed, &any, 1, communicator);
     if (OMPI_SUCCESS != rc) {
         return rc;
     }
     return OMPI_SUCCESS != reduced ? reduced : any ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
 }
 
-/* Allocates the memory of a window. */
-static int win_allocate(cableway_exposed_t *self, void **base, size_t size, const char *kind)
-{
-    *base = NULL;
-    if (0 == size) {
-        return OMPI_SUCCESS;
-    }
-    if (cableway_window_asks_for_device(kind)) {
-        self->device_memory = cableway_window_allocate(kind, size, base);
-        return NULL != self->device_memory ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
-    }
-    if (0 != posix_memalign(&self->host_memory, CABLEWAY_WINDOW_ALIGNMENT, size)) {
-        self->host_memory = NULL;
-        return OMPI_ERR_OUT_OF_RESOURCE;
-    }
-    *base = self->host_memory;
-    return OMPI_SUCCESS;
-}
-
 /* Sets *memory to what the window exposes in this process. */
 static int win_memory(cableway_exposed_t *self, void **base, size_t size, const char *kind, int flavor, void **memory)
 {
     if (MPI_WIN_FLAVOR_ALLOCATE == flavor) {
-        int rc = win_allocate(self, base, size, kind);
-        if (OMPI_SUCCESS != rc) {
-            return rc;
+        *base = NULL;
+        if (0 != size && NULL == (self->memory = cableway_window_allocate(kind, size, base))) {
+            return OMPI_ERR_OUT_OF_RESOURCE;
         }
     }
     /* A dynamic window has no memory yet, and `base` is NULL. */

@@ -115,6 +115,10 @@ static int create_by(ompi_osc_base_component_t *other, ompi_win_t *win, void **b
     bool created = OMPI_SUCCESS == rc, anywhere = true, failed = true;
     int agreed = agree_on_creation(created, communicator, &anywhere, &failed);
     *nowhere = OMPI_SUCCESS == agreed && !anywhere;
+    if (*nowhere) {
+        /* The component may have left functions there that take the window for its own. */
+        (void) opal_hash_table_remove_all(&win->super.s_subscriber_table);
+    }
     if (!created) {
         return rc;
     }
@@ -131,40 +135,32 @@ static int select_component(ompi_win_t *win, void **base, size_t size, int unit,
 {
     enum { EXPOSED, FOUND, MISSING, ANSWERS };
     char kind[MPI_MAX_INFO_VAL] = "";
-    int here[ANSWERS] = {0}, anywhere[ANSWERS] = {0}, missing = OMPI_ERR_NOT_SUPPORTED;
+    int here[ANSWERS] = {0}, anywhere[ANSWERS] = {0}, error = OMPI_ERR_NOT_SUPPORTED;
     ompi_osc_base_component_t *other = NULL;
     if (MPI_WIN_FLAVOR_ALLOCATE == flavor) {
         cableway_info_value(info, "cableway_memory_kind", kind, sizeof kind);
     }
     here[EXPOSED] = needs_exposed(base, size, kind, flavor);
     if (!here[EXPOSED]) {
-        other = best_other_component(win, base, size, unit, communicator, info, flavor, &missing);
+        other = best_other_component(win, base, size, unit, communicator, info, flavor, &error);
         here[NULL != other ? FOUND : MISSING] = 1;
     }
-    int rc = communicator->c_coll->coll_allreduce(here, anywhere, ANSWERS, &ompi_mpi_int.dt, &ompi_mpi_op_max.op,
-                                                  communicator, communicator->c_coll->coll_allreduce_module);
+    int rc = cableway_exposed_largest(here, anywhere, ANSWERS, communicator);
     if (OMPI_SUCCESS != rc) {
         return rc;
     }
-    if (!anywhere[EXPOSED] && anywhere[FOUND]) {
-        bool nowhere = false;
-        if (anywhere[MISSING]) {
-            return missing;
+    if (!anywhere[EXPOSED]) {
+        bool nowhere = !anywhere[FOUND];
+        if (anywhere[FOUND] && !anywhere[MISSING]) {
+            error = create_by(other, win, base, size, unit, communicator, info, flavor, model, &nowhere);
+            if (OMPI_SUCCESS == error) {
+                return cableway_window_add(win);
+            }
         }
-        rc = create_by(other, win, base, size, unit, communicator, info, flavor, model, &nowhere);
-        if (OMPI_SUCCESS == rc) {
-            return cableway_window_add(win);
+        /* There is no second way to memory that processes share. */
+        if (!nowhere || MPI_WIN_FLAVOR_SHARED == flavor) {
+            return error;
         }
-        if (!nowhere) {
-            return rc;
-        }
-        missing = rc;
-        /* The component may have left functions there that take the window for its own. */
-        (void) opal_hash_table_remove_all(&win->super.s_subscriber_table);
-    }
-    /* There is no second way to memory that processes share. */
-    if (!anywhere[EXPOSED] && MPI_WIN_FLAVOR_SHARED == flavor) {
-        return missing;
     }
     return cableway_exposed_create(win, base, size, unit, communicator, kind, flavor, model);
 }

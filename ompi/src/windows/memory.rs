@@ -1,4 +1,4 @@
-//! Memory of devices for `MPI_Win_allocate`, as the info key `cableway_memory_kind` asks for it.
+//! The memory of windows that `MPI_Win_allocate` creates, of the kind that the info key `cableway_memory_kind` asks for.
 //!
 //! The key `mpi_memory_alloc_kinds` of MPI 4.1 does not serve for that: it does not affect what MPI allocates.
 
@@ -8,6 +8,18 @@ use cableway_common_cuda::{BufferKind, DeviceBuffer, Vendor};
 
 use crate::guard::guarded;
 use crate::state;
+
+/// The memory of a window. Dropping it frees it.
+enum Memory {
+    Host(Vec<Line>),
+    Device(DeviceBuffer),
+}
+
+/// Host memory begins at a cache line.
+#[repr(align(64))]
+struct Line {
+    _bytes: [u8; 64],
+}
 
 /// A kind of memory that a device's driver allocates.
 #[derive(Clone, Copy, Debug)]
@@ -57,32 +69,43 @@ unsafe extern "C" fn cableway_window_asks_for_device(kind: *const c_char) -> boo
 }
 
 /// # Safety
-/// As [`kind_of`], and the kind is not host memory. `address` is valid.
+/// As [`kind_of`]. `address` is valid.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_window_allocate(
-    kind: *const c_char,
-    len: u64,
-    address: *mut *mut c_void,
-) -> *mut DeviceBuffer {
+unsafe extern "C" fn cableway_window_allocate(kind: *const c_char, len: u64, address: *mut *mut c_void) -> *mut Memory {
     guarded(std::ptr::null_mut(), || {
         // SAFETY: the caller's promise.
-        let kind = unsafe { kind_of(kind) }.and_then(|kind| kind.ok_or_else(|| unknown("system")));
-        match kind.and_then(|kind| allocate(kind, len)) {
-            Ok(memory) => {
+        let memory = unsafe { kind_of(kind) }.and_then(|kind| match kind {
+            Some(kind) => on_device(kind, len).map(Memory::Device),
+            None => on_host(len).map(Memory::Host),
+        });
+        match memory {
+            Ok(mut memory) => {
+                let first = match &mut memory {
+                    Memory::Host(lines) => lines.as_mut_ptr().cast(),
+                    Memory::Device(buffer) => buffer.as_device_ptr().cast(),
+                };
                 // SAFETY: the caller's promise.
-                unsafe { *address = memory.as_device_ptr().cast() };
+                unsafe { *address = first };
                 Box::into_raw(Box::new(memory))
             }
             Err(error) => {
-                log::error!("cannot allocate {len} bytes of a window on a device: {error}");
+                log::error!("cannot allocate {len} bytes of a window: {error}");
                 std::ptr::null_mut()
             }
         }
     })
 }
 
+/// Allocates memory whose content is undefined. The vector stays empty.
+fn on_host(len: u64) -> Result<Vec<Line>, String> {
+    let mut lines = Vec::new();
+    let count = usize::try_from(len.div_ceil(64)).map_err(|error| error.to_string())?;
+    lines.try_reserve_exact(count).map_err(|error| error.to_string())?;
+    Ok(lines)
+}
+
 /// Allocates on the device of the calling thread's current context, in its primary context, as CUDA's runtime does.
-fn allocate(kind: Kind, len: u64) -> Result<DeviceBuffer, String> {
+fn on_device(kind: Kind, len: u64) -> Result<DeviceBuffer, String> {
     let engine = state::engine().ok_or("the engine has stopped")?;
     let device = engine.devices().current_device(kind.vendor).ok_or(
         "this thread has no current device of that vendor; choose one and use it before, for example by cudaSetDevice and \
@@ -95,7 +118,7 @@ fn allocate(kind: Kind, len: u64) -> Result<DeviceBuffer, String> {
 /// # Safety
 /// `memory` is from [`cableway_window_allocate`], and freed only once.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_window_deallocate(memory: *mut DeviceBuffer) {
+unsafe extern "C" fn cableway_window_deallocate(memory: *mut Memory) {
     // SAFETY: the caller's promise.
     guarded((), || drop(unsafe { Box::from_raw(memory) }));
 }

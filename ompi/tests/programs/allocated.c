@@ -48,17 +48,19 @@ static void use_window(MPI_Win window, long *memory)
 }
 
 /* Allocates a window of the kind that this process asks for, if it asks for any. */
-static void allocate(const char *kind, size_t bytes, long **memory, MPI_Win *window)
+static int allocate(const char *kind, size_t bytes, long **memory, MPI_Win *window)
 {
+    int rc;
     MPI_Info info = MPI_INFO_NULL;
     if (NULL != kind) {
         MPI_Info_create(&info);
         MPI_Info_set(info, "cableway_memory_kind", kind);
     }
-    MPI_Win_allocate((MPI_Aint) bytes, sizeof(long), info, MPI_COMM_WORLD, memory, window);
+    rc = MPI_Win_allocate((MPI_Aint) bytes, sizeof(long), info, MPI_COMM_WORLD, memory, window);
     if (NULL != kind) {
         MPI_Info_free(&info);
     }
+    return rc;
 }
 
 static void ask(const char *kind, enum place expected)
@@ -89,12 +91,7 @@ static void ask_in_vain(const char *kind)
 {
     long *memory = NULL;
     MPI_Win window;
-    MPI_Info info;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "cableway_memory_kind", kind);
-    CHECK(MPI_SUCCESS != MPI_Win_allocate(64, 1, test.size - 1 == test.rank ? info : MPI_INFO_NULL, MPI_COMM_WORLD, &memory,
-                                          &window));
-    MPI_Info_free(&info);
+    CHECK(MPI_SUCCESS != allocate(test.size - 1 == test.rank ? kind : NULL, 64, &memory, &window));
     count_check();
 }
 
