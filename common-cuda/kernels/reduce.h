@@ -22,6 +22,8 @@ struct Reduction {
     struct Job job;
     // Some may be in memory of other devices.
     u64 to[MOST_SOURCES], from[MOST_SOURCES];
+    // Where the first source's elements are kept as they were, or 0. No source is there.
+    u64 kept;
     // Elements before the first vector, vectors of 16 bytes, elements after them. All addresses of vectors are multiples
     // of 16.
     u64 head, vectors, tail;
@@ -114,7 +116,13 @@ template <typename F>
 DEVICE void fold_units(const F &unit, const struct Reduction &reduction, const u64 (&offset)[2]) {
     typename F::Item result[2];
 #pragma unroll
-    for (u32 k = 0; k < 2; k++) result[k] = unit.before(unit.load(reduction.from[0] + offset[k]));
+    for (u32 k = 0; k < 2; k++) result[k] = unit.load(reduction.from[0] + offset[k]);
+    if (reduction.kept != 0) {
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) unit.store(reduction.kept + offset[k], result[k]);
+    }
+#pragma unroll
+    for (u32 k = 0; k < 2; k++) result[k] = unit.before(result[k]);
 #pragma nounroll
     for (u32 source = 1; source < reduction.sources; source++) {
         typename F::Item next[2];

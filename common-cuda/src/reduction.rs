@@ -205,6 +205,8 @@ pub struct Reduction<'a> {
     pub destinations: &'a [*mut u8],
     /// The first elements of 2 to [`MOST_SOURCES`] sources.
     pub sources: &'a [*const u8],
+    /// Where the first source's elements are kept as they were, if anywhere. It overlaps no source and no destination.
+    pub kept: Option<*mut u8>,
 }
 
 impl Reduction<'_> {
@@ -213,9 +215,9 @@ impl Reduction<'_> {
         self.addresses().fold(0, |bits, address| bits | address).is_multiple_of(self.element.alignment())
     }
 
-    /// Returns the addresses of all destinations and sources.
+    /// Returns the addresses of all memory.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = usize> {
-        let destinations = self.destinations.iter().map(|destination| *destination as usize);
+        let destinations = self.destinations.iter().chain(&self.kept).map(|destination| *destination as usize);
         destinations.chain(self.sources.iter().map(|source| *source as usize))
     }
 }

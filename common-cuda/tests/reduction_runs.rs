@@ -11,7 +11,7 @@ const DEVICE: DeviceIndex = DeviceIndex(0);
 
 fn sum_of_two<'a>(destinations: &'a [*mut u8], sources: &'a [*const u8], count: u64) -> Reduction<'a> {
     let (operation, element) = (ReduceOperation::Sum, Element::I32);
-    Reduction { operation, element, count, destinations, sources }
+    Reduction { operation, element, count, destinations, sources, kept: None }
 }
 
 /// The sources are written by work in the default stream that has not begun when the reduction is asked for.
@@ -31,7 +31,8 @@ fn a_reduction_follows_the_default_stream() {
             }
             let sources = [place(1).cast_const(), place(2).cast_const()];
             let (operation, count) = (ReduceOperation::Sum, len as u64 / 4);
-            let reduction = Reduction { operation, element, count, destinations: &[place(0)], sources: &sources };
+            let reduction =
+                Reduction { operation, element, count, destinations: &[place(0)], sources: &sources, kept: None };
             // SAFETY: three parts of an allocation that stays.
             let run = unsafe { devices.reduce(&at, Order::AfterDefaultStream, &reduction) }.unwrap();
             run.unwrap().wait().unwrap();

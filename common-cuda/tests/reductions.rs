@@ -24,25 +24,30 @@ impl Numbers {
 }
 
 /// Where the buffers of a reduction lie: the number of sources; the destinations, of which 1 is the first source, and 0 and
-/// those above the last source are buffers of their own; by how many alignments each buffer is off a multiple of 16.
+/// those above the last source are buffers of their own; whether the last buffer keeps the first source's elements; by how
+/// many alignments each buffer is off a multiple of 16.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     sources: usize,
     to: &'static [usize],
+    keeps: bool,
     off: [usize; 6],
 }
 
-const LAYOUTS: [Layout; 9] = [
-    Layout { sources: 2, to: &[0], off: [0; 6] },
-    Layout { sources: 3, to: &[0], off: [1; 6] },
-    Layout { sources: 4, to: &[0], off: [1, 0, 2, 3, 1, 0] },
-    Layout { sources: 2, to: &[1], off: [3; 6] },
-    Layout { sources: 3, to: &[3], off: [0, 1, 0, 1, 0, 1] },
-    Layout { sources: 5, to: &[2], off: [0; 6] },
+const LAYOUTS: [Layout; 11] = [
+    Layout { sources: 2, to: &[0], keeps: false, off: [0; 6] },
+    Layout { sources: 3, to: &[0], keeps: false, off: [1; 6] },
+    Layout { sources: 4, to: &[0], keeps: false, off: [1, 0, 2, 3, 1, 0] },
+    Layout { sources: 2, to: &[1], keeps: false, off: [3; 6] },
+    Layout { sources: 3, to: &[3], keeps: false, off: [0, 1, 0, 1, 0, 1] },
+    Layout { sources: 5, to: &[2], keeps: false, off: [0; 6] },
     // Several destinations: in place everywhere, and beside the sources.
-    Layout { sources: 3, to: &[1, 3, 2], off: [1; 6] },
-    Layout { sources: 2, to: &[0, 2, 3], off: [0; 6] },
-    Layout { sources: 2, to: &[0, 4], off: [0, 0, 0, 0, 1, 0] },
+    Layout { sources: 3, to: &[1, 3, 2], keeps: true, off: [1; 6] },
+    Layout { sources: 2, to: &[0, 2, 3], keeps: false, off: [0; 6] },
+    Layout { sources: 2, to: &[0, 4], keeps: false, off: [0, 0, 0, 0, 1, 0] },
+    // What fetches before it accumulates.
+    Layout { sources: 2, to: &[1], keeps: true, off: [0; 6] },
+    Layout { sources: 2, to: &[1], keeps: true, off: [2, 2, 2, 2, 2, 3] },
 ];
 
 /// A reduction in one buffer, filled at random.
@@ -54,6 +59,7 @@ struct Case {
     bytes: Vec<u8>,
     sources: Vec<usize>,
     destinations: Vec<usize>,
+    kept: Option<usize>,
 }
 
 impl Case {
@@ -66,7 +72,8 @@ impl Case {
             reference::arbitrary(element, &mut bytes[at..at + element.size()], |limit| numbers.below(limit));
         }
         let destinations = layout.to.iter().map(|&index| place(index)).collect();
-        Case { operation, element, count, layout, bytes, sources, destinations }
+        let kept = layout.keeps.then(|| place(5));
+        Case { operation, element, count, layout, bytes, sources, destinations, kept }
     }
 
     /// Returns the result of the host, element by element.
@@ -99,6 +106,12 @@ impl Case {
                 }
             }
         }
+        for (kept, index) in self.kept.iter().flat_map(|kept| (0..count).map(move |index| (kept, index))) {
+            for (offset, len) in element.parts() {
+                let (to, from) = (kept + index * size + offset, self.sources[0] + index * size + offset);
+                after[to..to + len].copy_from_slice(&self.bytes[from..from + len]);
+            }
+        }
         assert!(after == got, "{}: a byte changed that is none of the result's", case());
     }
 
@@ -115,8 +128,8 @@ impl Case {
         let sources: Vec<_> = self.sources.iter().map(|source| base.wrapping_add(*source).cast_const()).collect();
         let Case { operation, element, count, .. } = self;
         let destinations: Vec<_> = self.destinations.iter().map(|at| base.wrapping_add(*at)).collect();
-        let count = count as u64;
-        let reduction = Reduction { operation, element, count, destinations: &destinations, sources: &sources };
+        let (count, kept) = (count as u64, self.kept.map(|at| base.wrapping_add(at)));
+        let reduction = Reduction { operation, element, count, destinations: &destinations, sources: &sources, kept };
         // SAFETY: all lies in the buffer, which outlives the run.
         let run = unsafe { devices.reduce(at, Order::AfterDefaultStream, &reduction) }.unwrap();
         run.expect("kernels reduce").wait().unwrap();
@@ -215,7 +228,7 @@ fn several_reductions_run_at_a_time() {
         let (operation, element) = (ReduceOperation::Sum, Element::U32);
         let count = len as u64 / 4;
         let sources = &sources[..16 - index];
-        let reduction = Reduction { operation, element, count, destinations: &[at(index)], sources };
+        let reduction = Reduction { operation, element, count, destinations: &[at(index)], sources, kept: None };
         // SAFETY: four destinations, which no source overlaps, in a buffer that outlives the runs.
         unsafe { devices.reduce(&buffer.location(), Order::AfterDefaultStream, &reduction) }.unwrap().unwrap()
     };

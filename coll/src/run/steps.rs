@@ -202,7 +202,8 @@ impl Site {
             unsafe { reduce::on_host(combine, destination, sources, elements as usize) };
             return Ok(None);
         };
-        let reduction = Reduction { operation, element, count: elements, destinations: &[destination], sources };
+        let reduction =
+            Reduction { operation, element, count: elements, destinations: &[destination], sources, kept: None };
         // SAFETY: as above, in memory of the device, until the step has ended.
         match unsafe { shared.pools.devices.reduce(at, Order::AfterDefaultStream, &reduction) }? {
             Some(run) => Ok(Some(run)),

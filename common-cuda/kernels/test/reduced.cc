@@ -26,13 +26,16 @@ static const struct Layout {
     u32 sources, destinations;
     // Which buffers the results go to: 0 and those above the last source are no sources.
     u32 to[3];
+    // Whether the first source's elements are kept in the last buffer.
+    bool keeps;
     // By how many alignments each buffer is off a multiple of 16.
     u32 off[6];
-} LAYOUTS[] = {{2, 1, {0}, {0, 0, 0, 0, 0, 0}},       {3, 1, {0}, {1, 1, 1, 1, 1, 1}},
-               {4, 1, {0}, {1, 0, 2, 3, 1, 0}},       {2, 1, {1}, {3, 3, 3, 3, 3, 3}},
-               {3, 1, {3}, {0, 1, 0, 1, 0, 1}},       {5, 1, {2}, {0, 0, 0, 0, 0, 0}},
-               {3, 3, {1, 3, 2}, {1, 1, 1, 1, 1, 1}}, {2, 3, {0, 2, 3}, {0, 0, 0, 0, 0, 0}},
-               {2, 2, {0, 4}, {0, 0, 0, 0, 1, 0}}};
+} LAYOUTS[] = {{2, 1, {0}, false, {0, 0, 0, 0, 0, 0}},      {3, 1, {0}, false, {1, 1, 1, 1, 1, 1}},
+               {4, 1, {0}, false, {1, 0, 2, 3, 1, 0}},      {2, 1, {1}, false, {3, 3, 3, 3, 3, 3}},
+               {3, 1, {3}, false, {0, 1, 0, 1, 0, 1}},      {5, 1, {2}, false, {0, 0, 0, 0, 0, 0}},
+               {3, 3, {1, 3, 2}, true, {1, 1, 1, 1, 1, 1}}, {2, 3, {0, 2, 3}, false, {0, 0, 0, 0, 0, 0}},
+               {2, 2, {0, 4}, false, {0, 0, 0, 0, 1, 0}},   {2, 1, {1}, true, {0, 0, 0, 0, 0, 0}},
+               {2, 1, {1}, true, {2, 2, 2, 2, 2, 3}}};
 
 static u32 numbered, wrong;
 
@@ -58,6 +61,7 @@ static Kernel *describe(u32 operation, u32 element, u64 count, struct Reduction 
     bool together = before % size == 0 && !TYPES[element].gaps;
     for (u32 i = 0; i < told.sources; i++) together &= (told.from[i] ^ told.to[0]) % 16 == 0;
     for (u32 i = 0; i < told.destinations; i++) together &= (told.to[i] ^ told.to[0]) % 16 == 0;
+    if (told.kept != 0) together &= (told.kept ^ told.to[0]) % 16 == 0;
     told.head = count;
     told.vectors = told.tail = 0;
     if (together) {
@@ -88,6 +92,7 @@ static void reduce(u32 operation, u32 element, u64 count, const struct Layout &l
     for (u32 i = 0; i < layout.destinations; i++) told.to[i] = (u64)first + places[layout.to[i]];
     told.sources = layout.sources;
     for (u32 i = 0; i < layout.sources; i++) told.from[i] = (u64)first + places[i + 1];
+    if (layout.keeps) told.kept = (u64)first + places[5];
     Kernel *kernel = describe(operation, element, count, told);
     u32 words[64] = {}, number = ++numbered;
     told.job = {(u64)words, number, number % JOBS};
@@ -98,6 +103,8 @@ static void reduce(u32 operation, u32 element, u64 count, const struct Layout &l
     for (u64 k = 0; k < count; k++) {
         u8 result[16];
         memcpy(result, &before[places[1] + k * type.size], type.size);
+        for (u32 part = 0; layout.keeps && part < type.parts; part++)
+            memcpy(&expected[places[5] + k * type.size + type.part[part].at], result + type.part[part].at, type.part[part].len);
         for (u32 i = 2; i <= layout.sources; i++) fold(operation, type, result, &before[places[i] + k * type.size]);
         for (u32 i = 0; i < layout.destinations; i++) {
             u64 at = places[layout.to[i]] + k * type.size;

@@ -28,7 +28,8 @@ impl Devices {
     /// # Safety
     /// Kernels in the context of `at` can access all memory of the reduction: memory of the device, mapped memory of
     /// other devices, registered host memory at its device address. It stays allocated until the run is over or
-    /// dropped. Each destination is exactly one of the sources or overlaps none, and overlaps no other destination.
+    /// dropped. Each destination is exactly one of the sources or overlaps none, and overlaps no other destination. What is
+    /// kept overlaps nothing else.
     /// Meanwhile no one else writes the sources or accesses the destinations. A forgotten run is never over.
     ///
     /// # Errors
@@ -40,7 +41,7 @@ impl Devices {
         order: Order,
         reduction: &Reduction<'_>,
     ) -> Result<Option<ReductionRun>, DeviceError> {
-        let Reduction { operation, element, count, destinations, sources } = *reduction;
+        let Reduction { operation, element, count, destinations, sources, .. } = *reduction;
         let object = || format!("{operation:?} of {count} {element:?} of {} sources", sources.len());
         if !(2..=MOST_SOURCES).contains(&sources.len()) {
             let reason = format!("a reduction has 2 to {MOST_SOURCES} sources; reduce in several steps");

@@ -17,6 +17,8 @@ pub(crate) struct Folding {
     job: Name,
     to: [u64; MOST_DESTINATIONS],
     from: [u64; MOST_SOURCES],
+    /// 0 if nothing is kept.
+    kept: u64,
     head: u64,
     vectors: u64,
     tail: u64,
@@ -25,7 +27,7 @@ pub(crate) struct Folding {
     operation: u32,
     element: u32,
 }
-const _: () = assert!(size_of::<Folding>() == 312);
+const _: () = assert!(size_of::<Folding>() == 320);
 
 /// A class of kernels, with a module of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +101,7 @@ impl Folding {
             job: Name::NONE,
             to,
             from,
+            kept: reduction.kept.map_or(0, |kept| kept as u64),
             head,
             vectors,
             tail,
@@ -150,7 +153,8 @@ mod tests {
         let destinations = &[std::ptr::without_provenance_mut(to)];
         let operation = if element == Element::Complex64 { ReduceOperation::Product } else { ReduceOperation::MinLoc };
         let operation = if element == Element::F32 { ReduceOperation::Sum } else { operation };
-        let folding = Folding::new(&Reduction { operation, element, count, destinations, sources: &sources });
+        let folding =
+            Folding::new(&Reduction { operation, element, count, destinations, sources: &sources, kept: None });
         (folding.head, folding.vectors, folding.tail)
     }
 

@@ -54,6 +54,7 @@ pub(crate) struct Reduction {
     pub(crate) job: Job,
     to: [u64; 16],
     from: [u64; 16],
+    kept: u64,
     head: u64,
     vectors: u64,
     tail: u64,
@@ -114,7 +115,8 @@ impl Reduction {
     fn aligned(&self, offset: u64, width: u64) {
         let (sources, destinations) = (&self.from[..self.sources as usize], &self.to[..self.destinations as usize]);
         let odd = |address: &&u64| !(*address + offset).is_multiple_of(width);
-        if let Some(address) = sources.iter().chain(destinations).find(odd) {
+        let kept = Some(&self.kept).filter(|kept| **kept != 0);
+        if let Some(address) = sources.iter().chain(destinations).chain(kept).find(odd) {
             crash("a kernel's element, which is not aligned, at", (address + offset) as usize);
         }
     }
@@ -127,6 +129,12 @@ impl Reduction {
                 // SAFETY: a part of an element within a range that is kept.
                 unsafe { std::ptr::copy_nonoverlapping(at, next[part.0..].as_mut_ptr(), part.1) };
             });
+            if index == 0 && self.kept != 0 {
+                self.touch(self.kept + offset, memory, |part, at| {
+                    // SAFETY: as above.
+                    unsafe { std::ptr::copy_nonoverlapping(next[part.0..].as_ptr(), at, part.1) };
+                });
+            }
             folded = if index == 0 { self.first(operation, next) } else { fold(operation, self.element, folded, next) };
         }
         for to in &self.to[..self.destinations as usize] {

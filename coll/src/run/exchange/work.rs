@@ -70,7 +70,8 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
         Some(memory) => order.max(devices.order(&memory.range.location)),
         None => Order::AfterDefaultStream,
     });
-    let work = KernelReduction { operation, element, count, destinations: &destinations, sources: &sources };
+    let work =
+        KernelReduction { operation, element, count, destinations: &destinations, sources: &sources, kept: None };
     // SAFETY: this rank's operands stay until the exchange is over, and peers keep theirs until they get the last answer.
     // Nobody else accesses these elements of the outputs.
     match unsafe { devices.reduce(at, order, &work) }? {
