@@ -72,8 +72,8 @@ pub use copies::{Completion, CopyBatch, CopyShape, ReductionRun};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
 pub use devices::{
-    CopyOrder, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, ProgramStream, Scratch, StreamQueries,
-    StreamStep, StreamWords, WordsFile,
+    CopyOrder, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, PooledScratch, ProgramStream, Scratch,
+    ScratchPool, StreamQueries, StreamStep, StreamWords, WordsFile,
 };
 pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};
 pub use error::DeviceError;

@@ -1,9 +1,7 @@
 //! Host copies of device buffers for the shim: `shim/staging.h`.
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
 
-use cableway_common_cuda::HostPool;
 use cableway_datatype::{Error, Layout, StagedBlock, Staging};
 use cableway_pml::Engine;
 
@@ -20,14 +18,6 @@ const WRITE: c_int = 2;
 struct BlockDescription {
     buffer: BufferDescription,
     access: c_int,
-}
-
-fn pool(engine: &Engine) -> &'static HostPool {
-    static POOL: OnceLock<HostPool> = OnceLock::new();
-    POOL.get_or_init(|| {
-        let limit = state::parameters().map_or(0, |parameters| parameters.staging_limit);
-        HostPool::new(engine.devices(), limit)
-    })
 }
 
 /// Returns whether a driver is loaded. Without one there is no device memory.
@@ -75,8 +65,8 @@ unsafe extern "C" fn cableway_staging_add(
             &mut **staging
         };
         // SAFETY: as above.
-        let added = unsafe { staging.add(*base as usize, blocks().collect(), pool(engine)) };
-        engine.count_host_copy_allocations(pool(engine).new_allocations());
+        let added = unsafe { staging.add(*base as usize, blocks().collect(), engine.host_pool()) };
+        engine.count_host_copy_allocations(engine.host_pool().new_allocations());
         match added {
             Ok(host_base) => {
                 // SAFETY: as above.
@@ -96,7 +86,7 @@ unsafe extern "C" fn cableway_staging_fill(staging: *mut Staging) -> c_int {
     unsafe {
         with(staging, |staging, engine| {
             engine.count_call_on_host_copies();
-            staging.fill(engine.devices(), pool(engine))
+            staging.fill(engine.devices(), engine.host_pool())
         })
     }
 }
@@ -106,7 +96,7 @@ unsafe extern "C" fn cableway_staging_fill(staging: *mut Staging) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_staging_drain(staging: *mut Staging) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { with(staging, |staging, engine| staging.drain(engine.devices(), pool(engine))) }
+    unsafe { with(staging, |staging, engine| staging.drain(engine.devices(), engine.host_pool())) }
 }
 
 /// # Safety

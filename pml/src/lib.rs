@@ -41,7 +41,7 @@ pub use am::{ActiveMessages, Arrival, Counts as ActiveCounts, HEADER_LIMIT, INLI
 pub use buffer::Buffer;
 pub use cableway_btl::DeviceMapping;
 pub use error::Error;
-pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, Then as WindowThen, Window};
+pub use osc::{Access, Change, Combine, Exposed, Host as WindowHost, KernelReduction, Then as WindowThen, Window};
 pub use protocol::{Explained, Form, HostTimes, Side, explain, host_times};
 pub use refusal::Refusal;
 pub use rma::{

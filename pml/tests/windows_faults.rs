@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use cableway_pml::{Access, ActiveMessages, Buffer, Change, Combine, Error, Exposed, Refusal, Window};
 use test_nodes::devices;
 
@@ -110,7 +108,7 @@ fn malformed_messages_disconnect_their_sender_and_change_nothing() {
     for (what, messages) in cases {
         let mut memory = Memory::new(&devices, KINDS[1], &[0xee; 64]);
         let ranks = Ranks::on(&devices, 2, &[links()[0]], &[], false);
-        let host = Arc::new(Together(ranks.engines.clone()));
+        let host = Together::new(&ranks);
         let exposed = Exposed::Memory { address: memory.address(), len: 64, unit: 1 };
         // SAFETY: the memory lives longer than the window.
         let window = unsafe { Window::new(&ranks.engines[1], ranks.world[1].clone(), exposed, host) }.unwrap();
@@ -134,7 +132,7 @@ fn calls_end_when_a_member_dies() {
     let devices = devices();
     let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, KINDS[1], &[0; 64])).collect();
     let ranks = Ranks::on(&devices, 2, &[links()[0]], &[], false);
-    let host = Arc::new(Together(ranks.engines.clone()));
+    let host = Together::new(&ranks);
     let windows: Vec<Window> = (0..2)
         .map(|rank| {
             let exposed = Exposed::Memory { address: memory[rank].address(), len: 64, unit: 1 };

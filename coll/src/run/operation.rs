@@ -261,9 +261,7 @@ impl Drop for Operation {
         }
         // SAFETY: this is the only place that takes it, and the operation is not used afterwards.
         let resources = unsafe { ManuallyDrop::take(&mut self.resources) };
-        if resources.active.is_empty() {
-            resources.scratch.give_back(&self.shared.pools);
-        } else {
+        if !resources.active.is_empty() {
             // In a forked child they never end.
             std::mem::forget(resources);
         }

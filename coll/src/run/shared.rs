@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::{Parameters, Rank};
-use cableway_common_cuda::HostPool;
 use cableway_pml::{Engine, NodeCard};
 use parking_lot::Mutex;
 
-use super::memory::{Pools, ScratchCache};
+use super::memory::Pools;
 use crate::choice::{Choice, Rules, Setup};
 use crate::error::Error;
 
@@ -42,11 +41,11 @@ impl Collectives {
     /// Creates the collective operations of an engine. Allocates nothing.
     pub fn new(engine: Arc<Engine>, parameters: &Parameters) -> Arc<Self> {
         let devices = engine.devices().clone();
-        let host = HostPool::new(&devices, parameters.staging_limit);
+        let (host, scratch) = (engine.host_pool().clone(), engine.scratch_pool().clone());
         Arc::new(Collectives {
             parameters: parameters.clone(),
             rules: Rules::new(parameters),
-            pools: Pools { devices, host, scratch: ScratchCache::default() },
+            pools: Pools { devices, host, scratch },
             cards: Mutex::default(),
             choices: Mutex::default(),
             report: OnceLock::new(),

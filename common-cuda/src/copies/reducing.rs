@@ -17,6 +17,16 @@ impl CopyQueue {
         workspace.context.enter().is_ok_and(|_scope| workspace.reducers.load(class))
     }
 
+    /// Checks the same, but loads them only if the default stream is idle.
+    pub(crate) fn can_reduce_now(&self, class: Class) -> bool {
+        let workspace = &self.workspace;
+        if workspace.reducers.are_loaded(class) {
+            return true;
+        }
+        let Ok(_scope) = workspace.context.enter() else { return false };
+        matches!(workspace.default_stream.is_idle(), Ok(Some(true))) && workspace.reducers.load(class)
+    }
+
     /// Loads the kernels of all classes, if the default stream is idle.
     pub(crate) fn load_reductions(&self) {
         let workspace = &self.workspace;

@@ -29,6 +29,21 @@ impl Devices {
                 .is_some_and(|platform| platform.settings.kernels && (at.context != 0 || is_accessible(platform)))
     }
 
+    /// Returns the address at which kernels in the context of the device memory at `at` access `len` bytes of registered
+    /// host memory ([`register_host`](Self::register_host)). Returns `None` if they cannot.
+    pub fn kernel_address(&self, at: &Location, host: *const u8, len: usize) -> Option<*mut u8> {
+        let platform = self.platform_at(at)?;
+        let queue = platform.queue(at).ok()?;
+        let context = &queue.workspace.context;
+        platform.registrations.settle(context);
+        if !platform.registrations.holds(host as usize, len) {
+            return None;
+        }
+        let _scope = context.enter().ok()?;
+        let address = context.driver.device_address(host).ok()?;
+        Some(std::ptr::with_exposed_provenance_mut(address as usize))
+    }
+
     /// Returns whether a kernel packs or unpacks ([`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed)) between device memory at `at` and `len`
     /// bytes of host memory at `host` faster than copy engines with this `work`, and can run now. That requires that
     /// the host memory is registered ([`register_host`](Self::register_host)), and that no kernel of Cableway waits for

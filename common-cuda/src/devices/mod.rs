@@ -11,6 +11,7 @@ mod pools;
 mod program_stream;
 mod reduce;
 mod scratch;
+mod scratch_pool;
 mod stream_queries;
 mod stream_words;
 
@@ -18,6 +19,7 @@ pub use buffer::DeviceBuffer;
 pub use order::CopyOrder;
 pub use program_stream::{ProgramStream, StreamStep};
 pub use scratch::Scratch;
+pub use scratch_pool::{PooledScratch, ScratchPool};
 pub use stream_queries::StreamQueries;
 pub use stream_words::{StreamWords, WordsFile};
 

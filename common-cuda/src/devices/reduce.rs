@@ -21,6 +21,17 @@ impl Devices {
             })
     }
 
+    /// Checks the same, but loads the kernels only while the default stream is idle and that is not held off. Until then it
+    /// returns false.
+    pub fn can_reduce_now(&self, at: &Location, operation: ReduceOperation, element: Element) -> bool {
+        let class = Class::of(operation, element);
+        operation.applies_to(element)
+            && at.on_device()
+            && self.platform_at(at).is_some_and(|platform| {
+                platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.can_reduce_now(class))
+            })
+    }
+
     /// Begins a reduction by a kernel in the context of the device memory at `at`, after the work that `order` names.
     /// Returns `None` if no kernel can make it now, also because an element is not aligned: then the caller reduces on
     /// the host. The kernel is loaded as for [`can_reduce`](Self::can_reduce).

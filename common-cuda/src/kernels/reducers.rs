@@ -51,6 +51,12 @@ impl Reducers {
         self.wanted && self.state.lock().load(self.context.driver, &self.gate, class).is_some()
     }
 
+    /// Checks whether kernels of a class are loaded and can be launched.
+    pub(crate) fn are_loaded(&self, class: Class) -> bool {
+        let state = self.state.lock();
+        !state.off && matches!(state.classes[class as usize], Loading::Loaded(_))
+    }
+
     /// Launches a reduction. Returns `None` if that is impossible now. Calls `first` with the stream just before. The
     /// context is current.
     ///

@@ -32,16 +32,16 @@ static void combine(struct described *described, ompi_datatype_t *target_type, c
 {
     ompi_datatype_t *element;
     if (op == &ompi_mpi_op_replace.op) {
-        described->access.combine = CABLEWAY_REPLACE;
+        described->access.combine = CABLEWAY_COMBINE_REPLACE;
         return;
     }
     if (op == &ompi_mpi_op_no_op.op) {
-        described->access.combine = CABLEWAY_KEEP;
+        described->access.combine = CABLEWAY_COMBINE_KEEP;
         return;
     }
     element = ompi_datatype_is_predefined(target_type) ? target_type
                                                        : ompi_datatype_get_single_predefined_type_from_args(target_type);
-    described->access.combine = CABLEWAY_REDUCE;
+    described->access.combine = CABLEWAY_COMBINE_REDUCE;
     if (NULL != element) {
         described->access.operation = (uint32_t) op->o_f_to_c_index;
         described->access.element = (uint32_t) element->d_f_to_c_index;
@@ -123,7 +123,7 @@ static int rget_accumulate(const void *origin, int count, ompi_datatype_t *type,
 {
     struct described described = to_target(CABLEWAY_GET_ACCUMULATE, TARGET_ARGUMENTS);
     combine(&described, target_type, op);
-    if (CABLEWAY_KEEP != described.access.combine) {
+    if (CABLEWAY_COMBINE_KEEP != described.access.combine) {
         describe(&described, &described.access.origin, origin, count, type);
     }
     describe(&described, &described.access.result, result, result_count, result_type);

@@ -2,6 +2,8 @@
  * that MPI allows. */
 #include "exposed.h"
 
+#include "../collectives/described.h"
+
 /* Returns the predefined type of a Fortran handle, or NULL. */
 static ompi_datatype_t *element_of(uint32_t handle)
 {
@@ -76,6 +78,13 @@ static void reduce_pairs(ompi_op_t *op, ompi_datatype_t *type, unsigned char *in
         from += now * size;
         count -= now;
     }
+}
+
+bool shim_window_kernel(uint32_t operation, uint32_t element, int *of_kernel, int *element_of_kernel)
+{
+    ompi_datatype_t *type = element_of(element);
+    ompi_op_t *op = operation_of(operation, type);
+    return NULL != op && cableway_reduces(op, type, of_kernel, element_of_kernel);
 }
 
 bool shim_window_reduce(uint32_t operation, uint32_t element, void *into, const void *from, size_t count)

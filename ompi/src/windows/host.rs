@@ -1,8 +1,9 @@
 //! What windows leave to Open MPI: waiting, and reductions.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
-use cableway_pml::{Engine, WindowHost};
+use cableway_coll::{Element, ReduceOperation};
+use cableway_pml::{Engine, KernelReduction, WindowHost};
 
 use crate::boundary::shim_host_progress;
 use crate::fault::{self, Point};
@@ -11,6 +12,7 @@ use crate::waiting::POLLS_PER_HOST_PROGRESS;
 
 unsafe extern "C" {
     fn shim_window_element_size(operation: u32, element: u32) -> usize;
+    fn shim_window_kernel(operation: u32, element: u32, of_kernel: *mut c_int, element_of_kernel: *mut c_int) -> bool;
     fn shim_window_reduce(operation: u32, element: u32, into: *mut c_void, from: *const c_void, count: usize) -> bool;
 }
 
@@ -40,6 +42,16 @@ impl WindowHost for Host {
         // SAFETY: it takes any numbers.
         let size = unsafe { shim_window_element_size(operation, element) };
         (size != 0).then_some(size)
+    }
+
+    fn kernel(&self, operation: u32, element: u32) -> Option<KernelReduction> {
+        let (mut of_kernel, mut element_of_kernel) = (0, 0);
+        // SAFETY: it takes any numbers, and both places are valid.
+        let known = unsafe { shim_window_kernel(operation, element, &raw mut of_kernel, &raw mut element_of_kernel) };
+        let number = |number: c_int| usize::try_from(number).ok().filter(|_| known);
+        let operation = number(of_kernel).and_then(|at| ReduceOperation::ALL.get(at));
+        let element = number(element_of_kernel).and_then(|at| Element::ALL.get(at));
+        Some(KernelReduction { operation: *operation?, element: *element? })
     }
 
     unsafe fn reduce(&self, operation: u32, element: u32, into: *mut u8, from: *const u8, count: usize) -> bool {

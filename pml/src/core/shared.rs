@@ -9,7 +9,7 @@ use cableway_base::lock::{Lock, Locking};
 use cableway_base::parameters::DeviceProtocols;
 use cableway_base::{Counters, Parameters, Rank};
 use cableway_btl::{Btl, Modex};
-use cableway_common_cuda::{BouncePool, Devices, StreamQueries};
+use cableway_common_cuda::{BouncePool, Devices, HostPool, ScratchPool, StreamQueries};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -42,6 +42,9 @@ pub(crate) struct Core {
     /// window.
     pub(crate) small_bounce: BouncePool,
     pub(crate) bounce: BouncePool,
+    /// Host memory of any size for data in transit, and device memory.
+    pub(crate) host_pool: HostPool,
+    pub(crate) scratch_pool: ScratchPool,
     pub(crate) counters: Counters,
     /// One-sided operations that were loads and stores, from many threads at a time.
     pub(crate) direct_stores: Spread,
@@ -149,6 +152,8 @@ impl Core {
             orders: StreamQueries::new(locking),
             small_bounce: BouncePool::new(&devices, small, small_count),
             bounce: BouncePool::new(&devices, parameters.device_chunk_size, parameters.device_chunks),
+            host_pool: HostPool::new(&devices, parameters.staging_limit),
+            scratch_pool: ScratchPool::default(),
             counters: Counters::default(),
             direct_stores: Spread::default(),
             spin: if crowded { 0 } else { parameters.pml_spin as u64 },

@@ -55,6 +55,11 @@ pub(super) struct Reached {
 }
 
 impl Reached {
+    /// Returns the first byte and the number of bytes, if they are one run.
+    pub(super) fn run(&self) -> Option<(*mut u8, u64)> {
+        self.elements.is_none().then(|| (std::ptr::with_exposed_provenance_mut(self.address), self.len))
+    }
+
     pub(super) fn buffer(&self) -> Buffer<'_> {
         let address = std::ptr::with_exposed_provenance(self.address);
         match &self.elements {

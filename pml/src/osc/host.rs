@@ -1,5 +1,6 @@
 //! What a window leaves to the host of the engine.
 
+use super::KernelReduction;
 use crate::tag::Engine;
 
 /// What a window needs of its host.
@@ -10,6 +11,10 @@ pub trait Host: Send + Sync {
     /// Returns the bytes of data in an element that a reduction combines, or `None` if there is no such reduction. The
     /// numbers come from a peer.
     fn element_size(&self, operation: u32, element: u32) -> Option<usize>;
+
+    /// Returns the same reduction for kernels, or `None` if they have none. All ways to combine the same elements must give
+    /// the same results.
+    fn kernel(&self, operation: u32, element: u32) -> Option<KernelReduction>;
 
     /// Combines `count` elements of `from` into those of `into`, which are packed and in host memory. Returns false if
     /// there is no such reduction.

@@ -3,10 +3,10 @@
 //! A [`Window`] lies over active messages on a communicator of its own. Each process exposes host or device memory, or
 //! none. An origin asks, and the target serves in whichever call makes progress. Data moves as the data of active
 //! messages, so every protocol and transport carries it, between host and device memory. Puts and gets move it straight
-//! from and to the window. Accumulates are made by the target's CPU, which owns a window's accumulates.
+//! from and to the window. The target makes the accumulates of its window, on the device where a kernel can.
 //!
 //! - `wire`: asks, answers and notices. `exposure`: the memory, and the check of every range.
-//! - `target`: serves asks. `accumulates`: their order, and what they do to the memory.
+//! - `target`: serves asks, and `reply` answers them. `accumulates`: their order, and what they do to the memory.
 //! - `origin`: operations under way, and their completion.
 //! - `epochs`, `sync`, `locks`: synchronization, pure state. `synchronize`: the calls.
 //! - `host`: what the host of the engine does.
@@ -21,6 +21,7 @@ mod exposure;
 mod host;
 mod locks;
 mod origin;
+mod reply;
 mod sync;
 mod synchronize;
 mod target;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+pub use accumulates::KernelReduction;
 pub use exposure::Exposed;
 pub use host::Host;
 pub use origin::Then;
@@ -240,6 +242,7 @@ impl Window {
             (poster.pending() == 0 && self.target.is_idle()) || self.check().is_err()
         });
         self.active.close();
+        self.target.finish();
     }
 
     /// Checks that no member has died.

@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
-use super::accumulates::{Accumulate, Change, Queues, Ready, allocate};
+use super::accumulates::{Accumulate, Change, Maker};
 use super::exposure::{Exposure, Reached};
 use super::host::Host;
-use super::wire::{ANSWER, ANSWER_LEN, Answer, Ask, Reach, Wish};
-use crate::am::{Arrival, Poster};
+use super::reply::Reply;
+use super::wire::{Ask, Reach, Wish};
+use crate::am::Arrival;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::refusal::Refusal;
@@ -21,28 +20,34 @@ pub(super) struct Target {
     pub(super) exposure: Exposure,
     host: Arc<dyn Host>,
     pub(super) shapes: Gathered,
-    queues: Mutex<Queues>,
+    accumulates: Arc<Maker>,
 }
 
 impl Target {
     pub(super) fn new(exposure: Exposure, host: Arc<dyn Host>) -> Self {
-        Target { exposure, host, shapes: Gathered::default(), queues: Mutex::default() }
+        let accumulates = Arc::new(Maker::new(host.clone()));
+        Target { exposure, host, shapes: Gathered::default(), accumulates }
     }
 
-    /// Returns whether no accumulate waits for its turn.
+    /// Returns whether no accumulate is under way or waits for its turn.
     pub(super) fn is_idle(&self) -> bool {
-        self.queues.lock().is_empty()
+        self.accumulates.is_idle()
+    }
+
+    /// Waits until no kernel accesses the window any more.
+    pub(super) fn finish(&self) {
+        self.accumulates.finish();
     }
 
     /// Does what a peer asks for, and answers. Data may land later.
-    pub(super) fn serve(self: &Arc<Self>, arrival: Arrival<'_>) -> Result<(), Malformed> {
+    pub(super) fn serve(&self, arrival: Arrival<'_>) -> Result<(), Malformed> {
         let (ask, inline) = Ask::parse(arrival.header())?;
         let expected = match ask.reach {
             Reach::Run { .. } => 0,
             Reach::Elements { blocks, .. } => blocks,
         };
         let blocks = self.shapes.complete_next(arrival.source(), inline, expected)?;
-        let reply = Reply { poster: arrival.poster().clone(), to: arrival.source(), number: ask.number };
+        let reply = Reply::new(&arrival, ask.number);
         // The drop of the arrival drops the data of what is refused.
         let reached = match self.exposure.find(ask.displacement, &ask.reach, &blocks) {
             Ok(reached) => reached,
@@ -57,57 +62,45 @@ impl Target {
             Wish::Accumulate { combine, fetch } => (Change::Combine(combine), fetch),
             Wish::CompareSwap => (Change::CompareSwap, true),
         };
-        self.accumulate(arrival, Accumulate { reached, change, fetch, number: ask.number }, &reply)
+        self.accumulate(arrival, reached, (change, fetch), reply)
     }
 
     fn accumulate(
-        self: &Arc<Self>,
+        &self,
         arrival: Arrival<'_>,
-        accumulate: Accumulate,
-        reply: &Reply,
+        reached: Reached,
+        (change, fetch): (Change, bool),
+        reply: Reply,
     ) -> Result<(), Malformed> {
-        let expected = match accumulate.data_len(&*self.host) {
-            Ok(expected) if expected == arrival.len() => expected,
-            Ok(_) => return Err(Malformed::OneSided("the data of an accumulate has another length than its target")),
-            Err(refusal) => return refuse(reply, refusal),
+        let accumulate = match Accumulate::new(&*self.host, reached, change, fetch, reply) {
+            Ok(accumulate) => accumulate,
+            Err((reply, refusal)) => return refuse(&reply, refusal),
         };
-        let memory = usize::try_from(expected).map_err(|_| Refusal::NoMemory).and_then(allocate);
-        let mut data = match memory {
+        let expected = accumulate.data_len();
+        if arrival.len() != expected {
+            return Err(Malformed::OneSided("the data of an accumulate has another length than its target"));
+        }
+        let mut data = match accumulate.room() {
             Ok(data) => data,
-            Err(refusal) => return refuse(reply, refusal),
+            Err(refusal) => return accumulate.refuse(refusal),
         };
-        let origin = arrival.source();
-        let place = self.queues.lock().add(origin, accumulate);
-        if let Some(inline) = arrival.data() {
-            data.copy_from_slice(inline);
-            self.queues.lock().landed(origin, place, Ok(data));
-            self.make_ready(origin, &reply.poster);
+        let (origin, maker) = (arrival.source(), self.accumulates.clone());
+        let place = maker.add(accumulate);
+        // So little data never lands on a device.
+        if let (Some(inline), Some(bytes)) = (arrival.data(), data.host_bytes()) {
+            bytes.copy_from_slice(inline);
+            maker.landed(origin, place, Ok(data));
             return Ok(());
         }
-        let (target, poster) = (self.clone(), reply.poster.clone());
-        let into = Buffer::bytes(data.as_mut_ptr(), expected);
+        let into = Buffer::bytes(data.address(), expected);
         // SAFETY: the completion owns the memory.
         unsafe {
             arrival.receive(into, move |landed| {
                 let data = landed.map(|_| data).map_err(|error| incomplete(&error));
-                target.queues.lock().landed(origin, place, data);
-                target.make_ready(origin, &poster);
+                maker.landed(origin, place, data);
             });
         }
         Ok(())
-    }
-
-    /// Makes the accumulates of an origin whose turn it is. Runs in handlers and completions, so one at a time.
-    fn make_ready(&self, origin: u32, poster: &Poster) {
-        loop {
-            // The lock is not held meanwhile.
-            let next = self.queues.lock().next(origin);
-            let Some((accumulate, data)): Option<Ready> = next else { return };
-            let reply = Reply { poster: poster.clone(), to: origin, number: accumulate.number };
-            // SAFETY: the window's memory is valid, as its owner promised; the data was checked to have this length.
-            let made = data.and_then(|data| unsafe { accumulate.make(&*self.host, poster.engine().devices(), data) });
-            reply.fetched(accumulate.fetch, made);
-        }
     }
 }
 
@@ -134,62 +127,5 @@ fn incomplete(error: &Error) -> Refusal {
     match error {
         Error::Device { .. } => Refusal::Device,
         _ => Refusal::Incomplete,
-    }
-}
-
-/// Where an answer goes.
-struct Reply {
-    poster: Poster,
-    to: u32,
-    number: u64,
-}
-
-impl Reply {
-    /// Describes the window's bytes. Copies follow no default stream while one of the program's streams may wait for them,
-    /// because the default stream may wait for that one.
-    fn buffer<'r>(&self, reached: &'r Reached) -> Buffer<'r> {
-        let held = self.poster.engine().devices().are_mappings_held();
-        if held { reached.buffer().settled() } else { reached.buffer() }
-    }
-
-    fn header(&self, result: Result<(), Refusal>) -> [u8; ANSWER_LEN] {
-        Answer { number: self.number, result }.to_bytes()
-    }
-
-    /// Answers without data.
-    fn answer(&self, result: Result<(), Refusal>) {
-        // SAFETY: there is no data.
-        let posted = unsafe { self.poster.post_inline(self.to, ANSWER, &self.header(result), Buffer::EMPTY) };
-        self.note(posted.map(drop));
-    }
-
-    /// Answers with the window's bytes.
-    fn answer_with(&self, reached: &Reached) {
-        // SAFETY: the window's memory is valid, as its owner promised. Which bytes are sent of memory that peers write
-        // meanwhile is not promised.
-        let posted =
-            unsafe { self.poster.post_then(self.to, ANSWER, &self.header(Ok(())), self.buffer(reached), |_sent| {}) };
-        self.note(posted);
-    }
-
-    /// Answers an accumulate.
-    fn fetched(&self, fetch: bool, made: Result<Vec<u8>, Refusal>) {
-        match made {
-            Ok(before) if fetch => {
-                let buffer = Buffer::bytes(before.as_ptr(), before.len() as u64);
-                let header = self.header(Ok(()));
-                // SAFETY: the completion owns the bytes.
-                let posted =
-                    unsafe { self.poster.post_then(self.to, ANSWER, &header, buffer, move |_sent| drop(before)) };
-                self.note(posted);
-            }
-            other => self.answer(other.map(drop)),
-        }
-    }
-
-    fn note(&self, posted: Result<(), Error>) {
-        if let Err(error) = posted {
-            log::debug!("an answer of a window is lost with rank {}: {error}", self.to);
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use cableway_base::lock::{Locking, Shared};
 use cableway_base::{Counters, Rank};
 use cableway_btl::Mapping;
-use cableway_common_cuda::Devices;
+use cableway_common_cuda::{Devices, HostPool, ScratchPool};
 
 use super::registry::Registry;
 use super::services::{Attention, Service, Services, Temporary};
@@ -169,6 +169,16 @@ impl Engine {
     #[inline(always)]
     pub fn devices(&self) -> &Devices {
         &self.core().devices
+    }
+
+    /// Returns the pool of host memory for data in transit, for a host that needs such memory, too.
+    pub fn host_pool(&self) -> &HostPool {
+        &self.core().host_pool
+    }
+
+    /// Returns the pool of device memory for data in transit, for a host that needs such memory, too.
+    pub fn scratch_pool(&self) -> &ScratchPool {
+        &self.core().scratch_pool
     }
 
     /// Allocates `len` bytes of zeros that processes of this node can map. Returns `None` if no transport in use shares

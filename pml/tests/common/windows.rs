@@ -1,11 +1,12 @@
 //! Ranks with a window each.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cableway_btl::Flags;
-use cableway_common_cuda::{BufferKind, Devices};
+use cableway_common_cuda::{BufferKind, Devices, Element, ReduceOperation};
 use cableway_datatype::{Datatype, Layout, Predefined};
-use cableway_pml::{Access, Buffer, Change, Combine, Engine, Error, Exposed, Window, WindowHost};
+use cableway_pml::{Access, Buffer, Change, Combine, Engine, Error, Exposed, KernelReduction, Window, WindowHost};
 
 use super::memory::Memory;
 use super::{Link, Ranks};
@@ -16,7 +17,17 @@ pub const KINDS: [Option<BufferKind>; 3] = [None, Some(BufferKind::Device), Some
 pub const SUM: Combine = Combine::Reduce { operation: 5, element: 4 };
 
 /// Lets all ranks make progress.
-pub struct Together(pub Vec<Arc<Engine>>);
+pub struct Together {
+    engines: Vec<Arc<Engine>>,
+    /// The reductions that the host made.
+    pub reductions: AtomicUsize,
+}
+
+impl Together {
+    pub fn new(ranks: &Ranks) -> Arc<Self> {
+        Arc::new(Together { engines: ranks.engines.clone(), reductions: AtomicUsize::new(0) })
+    }
+}
 
 impl WindowHost for Together {
     fn wait_until(&self, _engine: &Engine, done: &mut dyn FnMut() -> bool) {
@@ -24,18 +35,24 @@ impl WindowHost for Together {
             if done() {
                 return;
             }
-            for engine in &self.0 {
+            for engine in &self.engines {
                 engine.progress();
             }
         }
-        panic!("a window hangs: {:?}", self.0[0].counters());
+        panic!("a window hangs: {:?}", self.engines[0].counters());
     }
 
     fn element_size(&self, operation: u32, element: u32) -> Option<usize> {
         (operation == 5 && element == 4).then_some(4)
     }
 
+    fn kernel(&self, operation: u32, element: u32) -> Option<KernelReduction> {
+        let sum = KernelReduction { operation: ReduceOperation::Sum, element: Element::U32 };
+        (operation == 5 && element == 4).then_some(sum)
+    }
+
     unsafe fn reduce(&self, _operation: u32, _element: u32, into: *mut u8, from: *const u8, count: usize) -> bool {
+        self.reductions.fetch_add(1, Ordering::Relaxed);
         for at in 0..count {
             // SAFETY: the caller's promise.
             unsafe {
@@ -51,6 +68,7 @@ impl WindowHost for Together {
 pub struct Windows {
     pub windows: Vec<Window>,
     pub ranks: Ranks,
+    pub host: Arc<Together>,
 }
 
 impl Windows {
@@ -63,13 +81,13 @@ impl Windows {
 
     pub fn exposing(devices: &Devices, link: Link, exposed: Vec<Exposed>) -> Self {
         let ranks = Ranks::on(devices, exposed.len() as u32, &[link], &[("device_chunk_size", "64K")], false);
-        let host = Arc::new(Together(ranks.engines.clone()));
+        let host = Together::new(&ranks);
         let window = |(rank, exposed): (usize, Exposed)| {
             // SAFETY: the tests keep the memory longer, and read it between operations only.
             unsafe { Window::new(&ranks.engines[rank], ranks.world[rank].clone(), exposed, host.clone()) }.unwrap()
         };
         let windows = exposed.into_iter().enumerate().map(window).collect();
-        Windows { windows, ranks }
+        Windows { windows, ranks, host }
     }
 
     /// Makes an access in a lock, and returns the error of the access or of the unlock.

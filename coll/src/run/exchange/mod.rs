@@ -87,7 +87,7 @@ impl Exchanging {
         if self.failure.is_none() && !matches!(self.stage, Stage::Done) {
             return Ok(false);
         }
-        self.peers.iter_mut().for_each(|peer| peer.release(&scene.shared.pools));
+        self.peers.iter_mut().for_each(Peer::release);
         self.failure.clone().map_or(Ok(true), Err)
     }
 

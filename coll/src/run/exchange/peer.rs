@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::placing::Working;
 use crate::plan::exchange::{Exchange, Reduction};
 use crate::plan::{Block as PlanBlock, Place};
-use crate::run::memory::{Block, Pools};
+use crate::run::memory::Block;
 use crate::run::note::{Note, Received};
 use crate::run::site::{Message, failed_member, outcome};
 
@@ -341,9 +341,9 @@ impl Peer {
     }
 
     /// Keeps scratch memory for other operations, after the exchange is over.
-    pub(super) fn release(&mut self, pools: &Pools) {
-        if let Input::Slot { block, .. } = std::mem::replace(&mut self.borrowed.input, Input::Unknown) {
-            block.give_back(pools);
+    pub(super) fn release(&mut self) {
+        if let Input::Slot { .. } = self.borrowed.input {
+            self.borrowed.input = Input::Unknown;
         }
     }
 
