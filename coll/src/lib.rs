@@ -46,4 +46,5 @@ pub use error::Error;
 pub use explain::{EXPLAINED, Prediction, Question, explain};
 pub use function::{Apply, Function, FunctionElement, FunctionOperands, Reduced};
 pub use members::{Members, Notices, Reach};
+pub use reduce::combine_on_host;
 pub use run::{Collectives, Group, Operation};

@@ -31,8 +31,12 @@ fn windows_in_device_memory_work_over_sockets() {
 #[test]
 fn accumulates_make_every_operation_on_every_type() {
     for ranks in 1..=3 {
-        // Four kinds of memory, and two checks of each of 280 combinations of operation and type.
-        support::assert_checked(&run(ranks, "exposed_accumulates", &[]), 4 * (2 * 280 + 1) * u64::from(ranks));
+        // Four kinds of memory, and two checks of each of 280 combinations of operation and type. The reference is
+        // MPI_Reduce_local, whose faster functions saturate sums of 8 and 16 bits.
+        support::assert_checked(
+            &run(ranks, "exposed_accumulates", &["--mca", "op", "^avx"]),
+            4 * (2 * 280 + 1) * u64::from(ranks),
+        );
     }
 }
 

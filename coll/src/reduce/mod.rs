@@ -47,6 +47,24 @@ pub(crate) unsafe fn on_host(combine: Combine, destination: *mut u8, sources: &[
     }
 }
 
+/// Combines so many elements at `from` with those at `into`, in host memory, by the expressions that kernels compute. Does
+/// nothing if the operation does not apply to the element.
+///
+/// # Safety
+/// Both hold the elements, which need not be aligned, and do not overlap. Nobody else accesses them.
+pub unsafe fn combine_on_host(
+    operation: ReduceOperation,
+    element: Element,
+    into: *mut u8,
+    from: *const u8,
+    elements: usize,
+) {
+    if operation.applies_to(element) {
+        // SAFETY: the caller's promise. The destination is the first source.
+        unsafe { on_host(Combine { operation, element }, into, &[into.cast_const(), from], elements) };
+    }
+}
+
 /// # Safety
 /// As [`on_host`], for elements of this type.
 unsafe fn integers<T: Integer>(operation: ReduceOperation, fold: &Fold<'_>) {

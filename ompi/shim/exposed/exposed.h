@@ -82,7 +82,7 @@ void shim_window_completed(void *owner, int code);
 /* Returns the packed size of an element that an operation combines, or 0 if MPI has no such combination. Both numbers
  * come from a peer: they are Fortran handles, which are alike in all processes. */
 size_t shim_window_element_size(uint32_t operation, uint32_t element);
-/* Returns whether kernels combine such elements, and sets their numbers of the operation and the elements. */
+/* Returns whether kernels combine such elements, packed, and sets their numbers of the operation and the elements. */
 bool shim_window_kernel(uint32_t operation, uint32_t element, int *of_kernel, int *element_of_kernel);
 /* Combines `count` packed elements in host memory, which are aligned. */
 bool shim_window_reduce(uint32_t operation, uint32_t element, void *into, const void *from, size_t count);

@@ -1,5 +1,5 @@
-/* Reductions of packed elements in host memory, by Open MPI's own functions. So a window has every operation and type
- * that MPI allows. */
+/* Reductions of packed elements by Open MPI's own functions, in host memory. So a window has every operation and type that
+ * MPI allows, also those that kernels do not know. */
 #include "exposed.h"
 
 #include "../collectives/described.h"
@@ -51,6 +51,13 @@ size_t shim_window_element_size(uint32_t operation, uint32_t element)
     return type->super.size;
 }
 
+bool shim_window_kernel(uint32_t operation, uint32_t element, int *of_kernel, int *element_of_kernel)
+{
+    ompi_datatype_t *type = element_of(element);
+    ompi_op_t *op = operation_of(operation, type);
+    return NULL != op && !has_gaps(type) && cableway_reduces(op, type, of_kernel, element_of_kernel);
+}
+
 static void copy_pair(unsigned char *to, size_t index_to, const unsigned char *from, size_t index_from, size_t value)
 {
     memcpy(to, from, value);
@@ -78,13 +85,6 @@ static void reduce_pairs(ompi_op_t *op, ompi_datatype_t *type, unsigned char *in
         from += now * size;
         count -= now;
     }
-}
-
-bool shim_window_kernel(uint32_t operation, uint32_t element, int *of_kernel, int *element_of_kernel)
-{
-    ompi_datatype_t *type = element_of(element);
-    ompi_op_t *op = operation_of(operation, type);
-    return NULL != op && cableway_reduces(op, type, of_kernel, element_of_kernel);
 }
 
 bool shim_window_reduce(uint32_t operation, uint32_t element, void *into, const void *from, size_t count)

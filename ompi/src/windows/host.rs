@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use cableway_coll::{Element, ReduceOperation};
+use cableway_coll::{Element, ReduceOperation, combine_on_host};
 use cableway_pml::{Engine, KernelReduction, WindowHost};
 
 use crate::boundary::shim_host_progress;
@@ -55,6 +55,12 @@ impl WindowHost for Host {
     }
 
     unsafe fn reduce(&self, operation: u32, element: u32, into: *mut u8, from: *const u8, count: usize) -> bool {
+        if let Some(KernelReduction { operation, element }) = self.kernel(operation, element) {
+            // As kernels do it. Open MPI's own functions saturate some sums.
+            // SAFETY: the caller's promise.
+            unsafe { combine_on_host(operation, element, into, from, count) };
+            return true;
+        }
         // SAFETY: the caller's promise.
         unsafe { shim_window_reduce(operation, element, into.cast(), from.cast(), count) }
     }

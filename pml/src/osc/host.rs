@@ -12,8 +12,8 @@ pub trait Host: Send + Sync {
     /// numbers come from a peer.
     fn element_size(&self, operation: u32, element: u32) -> Option<usize>;
 
-    /// Returns the same reduction for kernels, or `None` if they have none. All ways to combine the same elements must give
-    /// the same results.
+    /// Returns the same reduction for kernels, or `None` if they have none for such elements without gaps between them.
+    /// [`reduce`](Self::reduce) must give the same results.
     fn kernel(&self, operation: u32, element: u32) -> Option<KernelReduction>;
 
     /// Combines `count` elements of `from` into those of `into`, which are packed and in host memory. Returns false if

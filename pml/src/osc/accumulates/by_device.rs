@@ -1,6 +1,6 @@
 //! Accumulates by kernels, which combine elements where they are.
 
-use cableway_common_cuda::{Devices, Element, Location, Order, ReduceOperation, Reduction, ReductionRun};
+use cableway_common_cuda::{Devices, Element, Location, MemoryClass, Order, ReduceOperation, Reduction, ReductionRun};
 
 use super::operand::Operand;
 use super::{Change, device_failed};
@@ -41,11 +41,10 @@ impl Kernel {
         let reduction = host.kernel(operation, element)?;
         let size = reduction.element.size();
         let (address, len) = reached.run()?;
-        let has_gaps = host.element_size(operation, element) != Some(size);
-        if has_gaps || !address.addr().is_multiple_of(reduction.element.alignment()) {
+        if !address.addr().is_multiple_of(reduction.element.alignment()) {
             return None;
         }
-        let reaches = at.class == cableway_common_cuda::MemoryClass::Managed || devices.kernel_reaches(at, address);
+        let reaches = at.class == MemoryClass::Managed || devices.kernel_reaches(at, address);
         let can = reaches && devices.can_reduce_now(at, reduction.operation, reduction.element);
         can.then(|| Kernel { at: *at, address: address.expose_provenance(), reduction, count: len / size as u64 })
     }
@@ -55,7 +54,7 @@ impl Kernel {
         (self.at.device, self.at.context) == (other.at.device, other.at.context)
     }
 
-    /// Takes memory for the elements before.
+    /// Returns the location of the elements.
     pub(super) fn at(&self) -> &Location {
         &self.at
     }

@@ -30,10 +30,10 @@ impl Accumulate {
                     Ok(before)
                 }
                 Change::Combine(Combine::Reduce { operation, element }) => {
-                    let size = host.element_size(operation, element).ok_or(Refusal::Reduction)?;
+                    let count = len / self.element.max(1);
                     let data = self.on_host(data)?;
                     let from = data.address();
-                    self.combine(len, size, |into| host.reduce(operation, element, into, from, len / size))
+                    self.combine(len, |into| host.reduce(operation, element, into, from, count))
                 }
                 Change::CompareSwap => {
                     let (mut before, mut data) = (self.read_to_host(len)?, self.on_host(data)?);
@@ -47,18 +47,13 @@ impl Accumulate {
         }
     }
 
-    /// Combines `len` bytes of elements of so many bytes. `combine` does it in the memory that it gets.
+    /// Combines `len` bytes of elements. `combine` does it in the memory that it gets.
     ///
     /// # Safety
     /// As [`make`](Self::make).
-    unsafe fn combine(
-        &self,
-        len: usize,
-        element: usize,
-        combine: impl FnOnce(*mut u8) -> bool,
-    ) -> Result<Option<Operand>, Refusal> {
+    unsafe fn combine(&self, len: usize, combine: impl FnOnce(*mut u8) -> bool) -> Result<Option<Operand>, Refusal> {
         if let (Place::Host, Some((address, _))) = (&self.place, self.reached.run())
-            && address.addr().is_multiple_of(alignment(element))
+            && address.addr().is_multiple_of(alignment(self.element))
         {
             // SAFETY: the caller's promise.
             let before = if self.fetch { Some(unsafe { self.read(len)? }) } else { None };

@@ -50,6 +50,8 @@ pub(super) struct Accumulate {
     /// Whether the elements before are the answer.
     fetch: bool,
     reply: Reply,
+    /// The bytes of an element that is reduced, else 0.
+    element: usize,
     /// The bytes of data that come with the ask.
     data_len: u64,
     place: Place,
@@ -66,7 +68,13 @@ impl Accumulate {
         fetch: bool,
         reply: Reply,
     ) -> Result<Accumulate, (Reply, Refusal)> {
-        let data_len = match data_len(host, reached.len, &change) {
+        let element = match change {
+            Change::Combine(Combine::Reduce { operation, element }) => {
+                host.element_size(operation, element).unwrap_or(0)
+            }
+            _ => 0,
+        };
+        let data_len = match data_len(reached.len, &change, element) {
             Ok(data_len) => data_len,
             Err(refusal) => return Err((reply, refusal)),
         };
@@ -76,7 +84,7 @@ impl Accumulate {
             Place::Device(at) => Kernel::find(host, devices, at, &reached, &change),
             _ => None,
         };
-        Ok(Accumulate { reached, change, fetch, reply, data_len, place, kernel })
+        Ok(Accumulate { reached, change, fetch, reply, element, data_len, place, kernel })
     }
 
     pub(super) fn data_len(&self) -> u64 {
@@ -126,17 +134,15 @@ impl Place {
 /// The bytes of the widest element that is compared and swapped.
 pub(super) const WIDEST: u64 = 16;
 
-/// Returns how many bytes of data a change of `len` bytes takes.
-fn data_len(host: &dyn Host, len: u64, change: &Change) -> Result<u64, Refusal> {
+/// Returns how many bytes of data a change of `len` bytes takes. Elements that are reduced have `element` bytes.
+fn data_len(len: u64, change: &Change, element: usize) -> Result<u64, Refusal> {
     match *change {
         Change::CompareSwap if len <= WIDEST => Ok(2 * len),
         Change::CompareSwap => Err(Refusal::Reduction),
         Change::Combine(Combine::Keep) => Ok(0),
         Change::Combine(Combine::Replace) => Ok(len),
-        Change::Combine(Combine::Reduce { operation, element }) => match host.element_size(operation, element) {
-            Some(size) if size > 0 && len.is_multiple_of(size as u64) => Ok(len),
-            _ => Err(Refusal::Reduction),
-        },
+        Change::Combine(Combine::Reduce { .. }) if element > 0 && len.is_multiple_of(element as u64) => Ok(len),
+        Change::Combine(Combine::Reduce { .. }) => Err(Refusal::Reduction),
     }
 }
 
