@@ -66,6 +66,7 @@ mod platform;
 mod reduction;
 mod settings;
 mod strided;
+mod turns;
 mod word_operation;
 
 pub use copies::{Completion, CopyBatch, CopyShape, ReductionRun};
@@ -88,4 +89,5 @@ pub use memory::{
 };
 pub use reduction::{Element, MOST_DESTINATIONS, MOST_SOURCES, ReduceOperation, Reduction};
 pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};
+pub use turns::{Turns, Watch};
 pub use word_operation::{WaitCondition, WordAccess, WordOperation};

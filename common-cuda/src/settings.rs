@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) copier_lease: Duration,
     /// How long the CPU polls memory for a small copy to the host before it asks the driver.
     pub(crate) landing: Duration,
+    /// The time until a device has changed contexts.
+    pub(crate) turn: Duration,
     /// The bytes of device memory for lists of blocks.
     pub(crate) list_memory: usize,
     /// The largest copies to the host, and to a device, that the CPU makes through a mapping.
@@ -48,6 +50,7 @@ impl Settings {
             copier_idle: parameters.device_copier_idle,
             copier_lease: parameters.device_copier_lease,
             landing: parameters.device_landing_patience,
+            turn: parameters.device_turn_latency,
             list_memory: parameters.device_list_memory,
             mapped_read: parameters.device_mapped_read_limit,
             mapped_write: parameters.device_mapped_write_limit,

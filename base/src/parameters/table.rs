@@ -312,7 +312,7 @@ internal {
     device_direct_rate: Size = "350G", "estimate: bytes a second of one copy between devices";
     device_push_latency: Time = "10us", "estimate: a small message that the sender copies, its handshake included";
     device_push_limit: Size = "1M", "largest message that the sender copies if copies by the sender and the receiver cost the same";
-    device_turn_latency: Time = "150us", "estimate: a copy on a device that several processes share in turn";
+    device_turn_latency: Time = "150us", "estimate: time until a device that several processes share has changed contexts; copies that take half of it show that they take turns";
     pml_early_messages: Count = "1000000", "most messages from one peer for communicators that do not exist here yet";
     pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";
     pml_host_trials: Count = "3", "messages of each size that try each way to move host data; 0 trusts the estimates";

@@ -10,6 +10,7 @@ use super::workspace::Workspace;
 use crate::copy::{Direction, RowCopy};
 use crate::driver::{Event, Failure};
 use crate::order::destroy_event;
+use crate::turns::Watch;
 
 /// The copy engines' part of one operation.
 #[derive(Default)]
@@ -18,6 +19,8 @@ pub(super) struct ByEngines {
     /// The event is created at first use and kept for later operations.
     event: Option<Event>,
     state: State,
+    /// Set if the time of the copies shows whether contexts take turns.
+    watch: Option<Watch>,
 }
 
 #[derive(Default)]
@@ -50,6 +53,9 @@ impl Mechanism for ByEngines {
         } else {
             self.pieces.append(&mut copies.pieces);
         }
+        let waits = workspace.waits(copies.order);
+        let shows = first && !waits && workspace.streams.shows_turns(direction, copies.bytes);
+        self.watch = shows.then(Watch::begin);
         let patient = !workspace.settings.landing.is_zero();
         let landing = first && copies.page_locked && direction == Direction::DeviceToHost && patient;
         // SAFETY: valid for as long as the copies are under way, and nobody else's until then, by the promise of
@@ -77,6 +83,36 @@ impl Mechanism for ByEngines {
 
     #[inline]
     fn poll(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<Progress, Failure> {
+        let progress = self.look(workspace, copies)?;
+        match (progress, &mut self.watch) {
+            (Progress::Pending, Some(watch)) => watch.see(),
+            (Progress::Done, watch) => {
+                if let Some(watch) = watch.take() {
+                    workspace.streams.turns.note(&watch);
+                }
+            }
+            _ => {}
+        }
+        Ok(progress)
+    }
+
+    fn abandon(&mut self, workspace: &Workspace, direction: Direction) {
+        if !matches!(self.state, State::Idle) {
+            workspace.streams.synchronise(direction);
+            self.state = State::Idle;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.pieces.clear();
+        self.state = State::Idle;
+        self.watch = None;
+    }
+}
+
+impl ByEngines {
+    #[inline]
+    fn look(&mut self, workspace: &Workspace, copies: &Gathered) -> Result<Progress, Failure> {
         if let State::Landing(landing) = &mut self.state {
             // SAFETY: the pieces that it was made for, whose destinations only the device touches.
             if unsafe { landing.look(&self.pieces) } {
@@ -108,20 +144,6 @@ impl Mechanism for ByEngines {
         Ok(Progress::Done)
     }
 
-    fn abandon(&mut self, workspace: &Workspace, direction: Direction) {
-        if !matches!(self.state, State::Idle) {
-            workspace.streams.synchronise(direction);
-            self.state = State::Idle;
-        }
-    }
-
-    fn clear(&mut self) {
-        self.pieces.clear();
-        self.state = State::Idle;
-    }
-}
-
-impl ByEngines {
     fn event(&mut self, workspace: &Workspace) -> Result<&Event, Failure> {
         if self.event.is_none() {
             self.event = Some(workspace.context.driver.new_event()?);

@@ -49,7 +49,7 @@ impl Workspace {
         let default_stream = Arc::new(DefaultStream::new(context.clone(), settled));
         Workspace {
             settings,
-            streams: CopyStreams::new(context.clone()),
+            streams: CopyStreams::new(context.clone(), settings.turn),
             slots: Slots::new(context.clone()),
             kernels: Kernels::new(context.clone(), default_stream.clone(), settings.kernels, gate.clone()),
             reducers: Reducers::new(context.clone(), settings.kernels, gate.clone()),

@@ -21,6 +21,10 @@ impl Copies for CudaDriver {
         unsafe { self.cuMemcpyAsync(dst as u64, src as u64, len, raw(stream)) }
     }
 
+    fn inlines_copies(&self) -> bool {
+        true
+    }
+
     unsafe fn copy_rows(&self, piece: &RowCopy, direction: Direction, stream: &Stream) -> Result<(), Failure> {
         // Pass other memory than host memory as a unified address; the driver finds its owner.
         let side = |host: bool| match host {

@@ -26,6 +26,11 @@ pub(crate) trait Copies {
         Err(Failure::missing("copy_together"))
     }
 
+    /// Returns whether the driver writes small runs for a device to the queue of its compute engine.
+    fn inlines_copies(&self) -> bool {
+        false
+    }
+
     /// Copies from host memory like a program's own synchronous call: the source may be written again on return.
     ///
     /// # Safety
