@@ -85,8 +85,18 @@ impl Estimates {
         }
     }
 
-    /// Returns the costs of messages between a device with these measurements and another one.
-    pub(crate) fn costs(&self, measured: Option<&Measured>, other: PeerDevice) -> DeviceCosts {
+    /// Returns the costs of messages between a device with these measurements and another one. On one device each copy may
+    /// wait for a turn.
+    pub(crate) fn costs(&self, measured: Option<&Measured>, other: PeerDevice, turns: bool) -> DeviceCosts {
+        let mut costs = self.alone(measured, other);
+        if turns && other == PeerDevice::Same {
+            (costs.direct, costs.push) = (costs.turn, costs.turn);
+        }
+        costs
+    }
+
+    /// Returns the costs on devices that no other context uses.
+    fn alone(&self, measured: Option<&Measured>, other: PeerDevice) -> DeviceCosts {
         let mut costs = self.costs;
         let Some(measured) = measured else { return costs };
         if let (Some(out), Some(back)) = (measured.to_host.figure(), measured.from_host.figure()) {

@@ -27,6 +27,8 @@ fn run(options: &[&str], variables: &[(&str, &str)]) -> Finished {
 fn run_among(ranks: u32, options: &[&str], variables: &[(&str, &str)]) -> Finished {
     let folder = Driver::find().folder;
     let mut all = vec![crate::support::libdir_option(), folder.to_str().expect("a folder"), "--set", "btl=sm"];
+    // On a busy machine copies of the simulated driver take as long as a turn.
+    all.extend(["--set", "device_turn_latency=1s"]);
     all.extend(options);
     let mut job = role_job(ranks, &all, "device_shapes");
     finish(job.envs(variables.iter().copied())).assert_success()

@@ -13,38 +13,42 @@ pub(crate) struct Priced {
     version: usize,
     device: Option<DeviceIndex>,
     other: PeerDevice,
+    /// Whether contexts took turns on the device.
+    turns: bool,
     costs: DeviceCosts,
 }
 
 impl Priced {
     pub(crate) fn new(known: Arc<Costs>, estimates: &Estimates) -> Self {
         let version = known.version();
-        let costs = estimates.costs(known.of_any(), PeerDevice::Unknown);
-        Priced { known, version, device: None, other: PeerDevice::Unknown, costs }
+        let costs = estimates.costs(known.of_any(), PeerDevice::Unknown, false);
+        Priced { known, version, device: None, other: PeerDevice::Unknown, turns: false, costs }
     }
 
-    /// Follows a message with memory on this device and the peer's memory on the other, if known. One comparison
-    /// decides whether to compute the costs again.
+    /// Follows a message with memory on this device and the peer's memory on the other, if known, and whether contexts take
+    /// turns. One comparison decides whether to compute the costs again.
     #[inline]
-    pub(crate) fn follow(&mut self, estimates: &Estimates, device: Option<DeviceIndex>, other: PeerDevice) -> bool {
+    pub(crate) fn follow(
+        &mut self,
+        estimates: &Estimates,
+        device: Option<DeviceIndex>,
+        other: PeerDevice,
+        turns: bool,
+    ) -> bool {
         let other = if other == PeerDevice::Unknown { self.other } else { other };
-        let changed = (self.version, self.device, self.other) != (self.known.version(), device, other);
+        let changed =
+            (self.version, self.device, self.other, self.turns) != (self.known.version(), device, other, turns);
         if changed {
-            self.work_out(estimates, device, other);
+            (self.version, self.device, self.other, self.turns) = (self.known.version(), device, other, turns);
+            self.costs = self.between(estimates, device, other, turns);
         }
         changed
     }
 
     /// Computes the costs again if more is known about the same devices.
     #[inline]
-    pub(crate) fn catch_up(&mut self, estimates: &Estimates) -> bool {
-        self.follow(estimates, self.device, self.other)
-    }
-
-    #[cold]
-    fn work_out(&mut self, estimates: &Estimates, device: Option<DeviceIndex>, other: PeerDevice) {
-        (self.version, self.device, self.other) = (self.known.version(), device, other);
-        self.costs = self.between(estimates, device, other);
+    pub(crate) fn catch_up(&mut self, estimates: &Estimates, turns: bool) -> bool {
+        self.follow(estimates, self.device, self.other, turns)
     }
 
     /// Returns the present costs.
@@ -52,7 +56,7 @@ impl Priced {
     pub(crate) fn costs(&self, estimates: &Estimates) -> DeviceCosts {
         match self.version == self.known.version() {
             true => self.costs,
-            false => self.between(estimates, self.device, self.other),
+            false => self.between(estimates, self.device, self.other, self.turns),
         }
     }
 
@@ -63,20 +67,32 @@ impl Priced {
         if self.other != PeerDevice::Unknown {
             return (from, to);
         }
-        let within = self.between(estimates, self.device, PeerDevice::Same).direct_sizes();
+        let within = self.between(estimates, self.device, PeerDevice::Same, self.turns).direct_sizes();
         (from.min(within.0), to.max(within.1))
     }
 
     /// Returns the costs between these two devices.
-    pub(crate) fn of(&self, estimates: &Estimates, device: Option<DeviceIndex>, other: PeerDevice) -> DeviceCosts {
-        match (self.device, self.other) == (device, other) {
+    pub(crate) fn of(
+        &self,
+        estimates: &Estimates,
+        device: Option<DeviceIndex>,
+        other: PeerDevice,
+        turns: bool,
+    ) -> DeviceCosts {
+        match (self.device, self.other, self.turns) == (device, other, turns) {
             true => self.costs(estimates),
-            false => self.between(estimates, device, other),
+            false => self.between(estimates, device, other, turns),
         }
     }
 
-    fn between(&self, estimates: &Estimates, device: Option<DeviceIndex>, other: PeerDevice) -> DeviceCosts {
+    fn between(
+        &self,
+        estimates: &Estimates,
+        device: Option<DeviceIndex>,
+        other: PeerDevice,
+        turns: bool,
+    ) -> DeviceCosts {
         let measured = device.map_or_else(|| self.known.of_any(), |device| self.known.of(device));
-        estimates.costs(measured, other)
+        estimates.costs(measured, other, turns)
     }
 }

@@ -24,7 +24,8 @@ fn measured(pull: CopyCost, push: CopyCost) -> Measured {
 
 #[test]
 fn one_copy_is_made_where_it_pays() {
-    let sizes = |assignments: &[(&str, &str)]| estimates(assignments).costs(None, PeerDevice::Unknown).direct_sizes();
+    let sizes =
+        |assignments: &[(&str, &str)]| estimates(assignments).costs(None, PeerDevice::Unknown, false).direct_sizes();
     assert_eq!(sizes(&[]), (1, usize::MAX));
     let slow = [("device_direct_latency", "29us"), ("device_push_latency", "29us")];
     let with = |rates: &[(&'static str, &'static str)]| [&slow, rates].concat();
@@ -39,10 +40,11 @@ fn one_copy_is_made_where_it_pays() {
 /// The decisions equal those of the estimates, which come from these figures of two H200s.
 #[test]
 fn measurements_of_the_estimated_devices_give_the_same_decisions() {
-    let costs = estimates(&[]).costs(Some(&measured(copy(7.2, 377.0), copy(6.7, 378.0))), PeerDevice::Device([1; 16]));
+    let costs =
+        estimates(&[]).costs(Some(&measured(copy(7.2, 377.0), copy(6.7, 378.0))), PeerDevice::Device([1; 16]), false);
     assert_eq!((costs.push.fixed, costs.push.bytes_per_second), (costs.direct.fixed, costs.direct.bytes_per_second));
     assert_eq!(costs.direct_sizes(), (1, usize::MAX));
-    let estimated = estimates(&[]).costs(None, PeerDevice::Unknown);
+    let estimated = estimates(&[]).costs(None, PeerDevice::Unknown, false);
     for (found, estimate) in [(costs.staged, estimated.staged), (costs.direct, estimated.direct)] {
         for size in [8, 1 << 20, 64 << 20] {
             let ratio = found.of(size).as_secs_f64() / estimate.of(size).as_secs_f64();
@@ -53,23 +55,24 @@ fn measurements_of_the_estimated_devices_give_the_same_decisions() {
 
 #[test]
 fn differing_measurements_decide_which_side_copies() {
-    let costs = |pull, push| estimates(&[]).costs(Some(&measured(pull, push)), PeerDevice::Device([1; 16]));
+    let costs = |pull, push| estimates(&[]).costs(Some(&measured(pull, push)), PeerDevice::Device([1; 16]), false);
     let slow_reads = costs(copy(8.0, 20.0), copy(7.0, 26.0));
     assert!(slow_reads.push.of(8 << 20) < slow_reads.direct.of(8 << 20));
     let slow_writes = costs(copy(7.0, 26.0), copy(9.0, 20.0));
     assert!(slow_writes.push.of(8) > slow_writes.direct.of(8));
     // For an unknown device the estimates hold; for the same device, the copy rate within it.
     let known = measured(copy(8.0, 20.0), copy(7.0, 26.0));
-    let estimated = estimates(&[]).costs(None, PeerDevice::Unknown);
-    assert_eq!(estimates(&[]).costs(Some(&known), PeerDevice::Device([2; 16])).direct, estimated.direct);
-    assert_eq!(estimates(&[]).costs(Some(&known), PeerDevice::Same).direct.bytes_per_second, 2e12);
-    assert_eq!(estimates(&[]).costs(Some(&known), PeerDevice::Unknown).direct.bytes_per_second, 20e9);
+    let estimated = estimates(&[]).costs(None, PeerDevice::Unknown, false);
+    assert_eq!(estimates(&[]).costs(Some(&known), PeerDevice::Device([2; 16]), false).direct, estimated.direct);
+    assert_eq!(estimates(&[]).costs(Some(&known), PeerDevice::Same, false).direct.bytes_per_second, 2e12);
+    assert_eq!(estimates(&[]).costs(Some(&known), PeerDevice::Unknown, false).direct.bytes_per_second, 20e9);
 }
 
 /// Between distant devices, one direct copy may start faster and be slower.
 #[test]
 fn a_slow_link_is_for_small_messages() {
-    let far = estimates(&[]).costs(Some(&measured(copy(9.0, 10.0), copy(9.0, 10.0))), PeerDevice::Device([1; 16]));
+    let far =
+        estimates(&[]).costs(Some(&measured(copy(9.0, 10.0), copy(9.0, 10.0))), PeerDevice::Device([1; 16]), false);
     let (from, to) = far.direct_sizes();
     assert_eq!(from, 1);
     assert!((85_000..100_000).contains(&to), "{to}");
@@ -87,10 +90,10 @@ fn parameters_override_measurements() {
         ("device_direct_rate", "350G"),
         ("device_push_latency", "10us"),
     ];
-    let estimated = estimates(&[]).costs(None, PeerDevice::Unknown);
-    assert_eq!(estimates(&all).costs(Some(&known), PeerDevice::Device([1; 16])), estimated);
+    let estimated = estimates(&[]).costs(None, PeerDevice::Unknown, false);
+    assert_eq!(estimates(&all).costs(Some(&known), PeerDevice::Device([1; 16]), false), estimated);
     for (index, set) in all.into_iter().enumerate() {
-        let costs = estimates(&[set]).costs(Some(&known), PeerDevice::Device([1; 16]));
+        let costs = estimates(&[set]).costs(Some(&known), PeerDevice::Device([1; 16]), false);
         let figures = |costs: &DeviceCosts| {
             let DeviceCosts { staged, direct, push, .. } = *costs;
             let rate = |cost: Cost| Duration::from_secs_f64(1e15 / cost.bytes_per_second);
@@ -100,4 +103,16 @@ fn parameters_override_measurements() {
             assert_eq!(found == estimate, other == index, "{set:?}: {costs:?}");
         }
     }
+}
+
+/// Staged messages need no turn on the device, so small ones are staged while contexts take turns.
+#[test]
+fn copies_within_a_device_wait_for_turns() {
+    let known = measured(copy(7.2, 377.0), copy(6.7, 378.0));
+    let costs = |other, turns| estimates(&[]).costs(Some(&known), other, turns);
+    let (from, to) = costs(PeerDevice::Same, true).direct_sizes();
+    assert!((3 << 20..8 << 20).contains(&from) && to == usize::MAX, "{from}");
+    assert_eq!(costs(PeerDevice::Same, false).direct_sizes(), (1, usize::MAX));
+    let other = PeerDevice::Device([1; 16]);
+    assert_eq!(costs(other, true), costs(other, false));
 }

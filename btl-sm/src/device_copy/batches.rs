@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use cableway_base::Rank;
 use cableway_btl::Token;
 use cableway_common_cuda::{
-    Completion, CopyShape, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Within,
+    Completion, CopyShape, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Turns,
+    Watch, Within,
 };
 
 /// The number of batches that keep the device of a context busy.
@@ -21,6 +22,8 @@ const MOST_BYTES: usize = 16 << 20;
 /// The limit for packed pieces of a message: the peer unpacks one while the next is packed.
 const MOST_PACKED_BYTES: usize = 1 << 20;
 const MOST_COPIES: usize = 64;
+/// A batch with more bytes takes long even where contexts take no turns.
+const MOST_SHOWN_BYTES: usize = 4 << 20;
 
 /// A copy between memory of this process, which may be page-locked host memory, and mapped memory of a peer.
 pub(super) struct Copy {
@@ -68,6 +71,8 @@ struct Running {
     copies: Vec<PendingCopy>,
     /// The batches of each context end in the order in which they began.
     context: Context,
+    /// Set if its time shows whether contexts take turns.
+    watch: Option<Watch>,
 }
 
 #[derive(Default)]
@@ -155,11 +160,18 @@ impl Batches {
         held.into_iter().for_each(|copy| self.add(copy));
     }
 
+    fn is_busy(&self, context: Context) -> bool {
+        self.running.iter().any(|running| running.context == context)
+    }
+
     /// Empties the batch.
     fn hand_over(&mut self, devices: &Devices, batch: &mut Vec<Copy>) {
         let Some(first) = batch.first() else { return };
         let (at, direction, context) = (first.at, first.direction, context(first));
         let order = batch.iter().map(|copy| copy.order).max().unwrap_or(Order::None);
+        let bytes = batch.iter().map(|copy| copy.len).fold(0, usize::saturating_add);
+        let alone = order != Order::AfterDefaultStream && batch.iter().all(|copy| copy.of.one_device);
+        let shows_turns = alone && bytes <= MOST_SHOWN_BYTES;
         let begun = (|| {
             let mut copies = devices.batch(&at, direction, order)?;
             // The context's own memory, and memory that is mapped into it. Managed memory may be anywhere.
@@ -179,23 +191,32 @@ impl Batches {
         })();
         let copies: Vec<PendingCopy> = batch.drain(..).map(|copy| copy.of).collect();
         match begun {
-            Ok(completion) => self.running.push(Running { completion, copies, context }),
+            Ok(completion) => {
+                let watch = (shows_turns && !self.is_busy(context)).then(Watch::begin);
+                self.running.push(Running { completion, copies, context, watch });
+            }
             Err(error) => self.failed.push((copies, error)),
         }
     }
 
     /// Takes out the completed batches.
-    pub(super) fn ended(&mut self) -> Vec<(Vec<PendingCopy>, Result<(), DeviceError>)> {
+    pub(super) fn ended(&mut self, turns: &Turns) -> Vec<(Vec<PendingCopy>, Result<(), DeviceError>)> {
         let mut ended: Vec<_> = self.failed.drain(..).map(|(copies, error)| (copies, Err(error))).collect();
         let (mut index, mut waits) = (0, None);
         while let Some(batch) = self.running.get_mut(index) {
             let result = if waits == Some(batch.context) { Ok(false) } else { batch.completion.poll() };
             if let Ok(false) = result {
+                if let Some(watch) = &mut batch.watch {
+                    watch.see();
+                }
                 waits = Some(batch.context);
                 index += 1;
                 continue;
             }
             let batch = self.running.remove(index);
+            if let (Ok(_), Some(watch)) = (&result, &batch.watch) {
+                turns.note(watch);
+            }
             ended.push((batch.copies, result.map(|_| ())));
         }
         ended

@@ -21,7 +21,7 @@ use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, DeviceMapping, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
 use cableway_common_cuda::{
     Answer, BlockCopy, CopyShape, DescriptorRequest, DeviceError, Devices, Direction, Exports, Imports, Location,
-    Mapped, MemoryClass, Packing, Reach, Spread, Strided,
+    Mapped, MemoryClass, Packing, Reach, Spread, Strided, Turns,
 };
 use parking_lot::Mutex;
 
@@ -66,6 +66,8 @@ pub(crate) struct DeviceCopies {
     /// Identities of the devices of used buffers.
     uuids: [OnceLock<[u8; 16]>; DEVICES],
     batches: Mutex<Batches>,
+    /// What copies within a device have shown.
+    pub(crate) turns: Turns,
     /// The number of copies that have not been reported.
     count: AtomicUsize,
     /// True while messages are read; waiting copies start afterwards.
@@ -80,6 +82,7 @@ impl DeviceCopies {
             imports: Imports::new(devices, parameters),
             uuids: [const { OnceLock::new() }; DEVICES],
             batches: Mutex::default(),
+            turns: Turns::new(parameters.device_turn_latency),
             count: AtomicUsize::new(0),
             gathering: AtomicBool::new(false),
         }
@@ -311,7 +314,7 @@ impl DeviceCopies {
         let ended = {
             let mut batches = self.batches.lock();
             batches.set_out(&self.devices);
-            let ended = batches.ended();
+            let ended = batches.ended(&self.turns);
             if !ended.is_empty() {
                 // Start copies that waited for these.
                 batches.set_out(&self.devices);

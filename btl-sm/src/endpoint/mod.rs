@@ -121,7 +121,8 @@ impl SmEndpoint {
 
     /// Adapts to the devices of a message, and to new facts about them.
     fn follow(&mut self, local: &Location, other: PeerDevice) {
-        if self.priced.follow(&self.inner.settings.device_costs, local.device, other) {
+        let turns = self.inner.device_copies.turns.are_taken();
+        if self.priced.follow(&self.inner.settings.device_costs, local.device, other, turns) {
             self.limit_copies();
         }
     }
@@ -178,7 +179,11 @@ impl Endpoint for SmEndpoint {
     fn transfer_cost(&self, mover: Mover, local: &Location, remote: &RemoteHandle) -> Cost {
         let Some(handle) = DeviceHandle::view(remote) else { return self.cost(mover.operation(), local) };
         let other = self.other(local, handle);
-        let costs = self.priced.of(&self.inner.settings.device_costs, local.device, other);
+        let turns = &self.inner.device_copies.turns;
+        let costs = self.priced.of(&self.inner.settings.device_costs, local.device, other, turns.are_taken());
+        if other == PeerDevice::Same {
+            turns.avoid();
+        }
         let copier = if mover.is_peer() { self.peer.rank } else { self.inner.job.rank };
         // Only the higher rank takes turns, and only on one device.
         if other == PeerDevice::Same && copier != self.inner.job.rank.min(self.peer.rank) {
@@ -236,9 +241,11 @@ impl Endpoint for SmEndpoint {
         let (small, large) = match kind {
             FragmentKind::Host | FragmentKind::Streamed => (EAGER, LARGE),
             FragmentKind::Device => {
-                if self.priced.catch_up(&self.inner.settings.device_costs) {
+                let turns = self.inner.device_copies.turns.are_taken();
+                if self.priced.catch_up(&self.inner.settings.device_costs, turns) {
                     self.limit_copies();
                 }
+                self.inner.device_copies.turns.avoid();
                 (DEVICE_SMALL, DEVICE_CHUNK)
             }
         };

@@ -3,7 +3,7 @@
 mod programs;
 
 use crate::support::{Driver, Finished, Role, Test, cableway, finish, role_job, skip};
-use programs::{ONE_WAY, ROUNDS, SIZES, TURNS};
+use programs::{ONE_WAY, PASSES, ROUNDS, SIZES, TURNS};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_copy::copies_are_direct_between_two_devices_and_on_one", between_two_devices_and_on_one),
@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("device_copy::a_small_mapping_cache_suffices", few_mappings_are_enough),
     ("device_copy::refused_mappings_go_through_the_host", refusals),
     ("device_copy::messages_of_a_window_share_their_calls", shared_calls),
+    ("device_copy::messages_are_staged_while_contexts_take_turns", turns),
     ("device_copy::a_peer_killed_while_mapped_is_an_error_soon", killed_while_mapped),
 ];
 
@@ -26,6 +27,8 @@ pub(crate) const ROLES: &[Role] = programs::ROLES;
 pub(crate) fn run(ranks: u32, options: &[&str], variables: &[(&str, &str)], role: &str) -> Finished {
     let folder = Driver::find().folder;
     let mut all = vec![crate::support::libdir_option(), folder.to_str().expect("a folder"), "--set", "btl=sm"];
+    // On a busy machine copies of the simulated driver take as long as a turn.
+    all.extend(["--set", "device_turn_latency=1s"]);
     all.extend(options);
     let mut job = role_job(ranks, &all, role);
     finish(job.envs(variables.iter().copied()))
@@ -267,6 +270,21 @@ fn shared_calls() {
     copies.sort_unstable();
     assert_eq!(copies.len(), 2, "one for each rank");
     assert!(copies[0] < 50 && copies[1] <= MESSAGES / 8, "{copies:?} calls to copy");
+}
+
+/// The simulated driver is slow to begin each copy, as a device is that changes contexts.
+fn turns() {
+    if !Driver::find().simulated {
+        return skip("a real device is shared by other means");
+    }
+    let slow = [ONE_DEVICE, ("SIM_CUDA_DELAY_US", "1000")];
+    let found = |latency: &str| {
+        let set = format!("device_turn_latency={latency}");
+        direct(&run(3, &["--set", &set], &slow, "device_ring").assert_success())
+    };
+    // The first message of each pair may be staged until memory is mapped.
+    let (direct, staged) = (found("1s"), found("150us"));
+    assert!(direct >= 3 * PASSES - 6 && staged < PASSES, "{direct} and {staged} are direct");
 }
 
 fn killed_while_mapped() {

@@ -9,6 +9,7 @@ use crate::support::{Role, SOON};
 
 pub(super) const ROLES: &[Role] = &[
     ("device_exchange", exchange),
+    ("device_ring", ring),
     ("device_both", both),
     ("device_fresh", fresh),
     ("device_settled", settled),
@@ -96,6 +97,32 @@ fn exchange() -> Outcome {
         }
         on.barrier()?;
     }
+    tell(&world);
+    Ok(on.barrier()?)
+}
+
+pub(super) const PASSES: u64 = 200;
+
+/// Passes a message from rank to rank, which nobody else writes.
+fn ring() -> Outcome {
+    let world = World::init()?;
+    let (on, me, ranks) = (world.communicator(), world.rank(), world.communicator().size());
+    let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+    let content = bytes(7, 5000);
+    let mut buffer = DeviceBuffer::new(world.devices(), device(&world)?, BufferKind::Device, content.len())?;
+    if me == 0 {
+        buffer.copy_from_host(0, &content)?;
+    }
+    for _ in 0..PASSES {
+        if me == 0 {
+            on.send(&buffer, next, 0)?;
+            on.recv(&mut buffer, previous, 0)?;
+        } else {
+            on.recv(&mut buffer, previous, 0)?;
+            on.send(&buffer, next, 0)?;
+        }
+    }
+    expect(&buffer, 0, &content)?;
     tell(&world);
     Ok(on.barrier()?)
 }

@@ -65,9 +65,11 @@ impl Maker {
         making.runs.is_empty() && making.next.is_none() && self.queues.lock().is_empty()
     }
 
-    /// Waits for the kernels. Their memory is not used any more then.
+    /// Waits for the kernels under way, and drops what waits for them. The window's memory is not used any more then.
     pub(in crate::osc) fn finish(&self) {
-        self.making.lock().runs.clear();
+        let mut making = self.making.lock();
+        making.runs.clear();
+        making.next = None;
     }
 
     /// Makes what can be made now. Another thread that does so already looks again afterwards.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cableway_btl::{self as btl, Access, Flags, Mover};
+use cableway_btl::{self as btl, Access, Flags, Mover, Operation};
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::header::{AbortHeader, Fin};
@@ -175,6 +175,8 @@ fn announcement(
     let Channel { links, state } = channel;
     let abilities = links.abilities();
     let both = remote.filter(|_| announced.addressable && shape.on_device);
+    let costs = both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote));
+    let exceeds = |cost: &btl::Cost| cost.exceeds(&costs.send, transfer.wanted);
     let pieces = announced.addressable && shape.packed && !cx.core.copy_only();
     Announcement {
         len: transfer.wanted,
@@ -191,17 +193,19 @@ fn announcement(
         timed: false,
         mixed: announced.on_device != shape.on_device,
         page_locked,
-        costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
+        dear: both.is_some() && exceeds(&costs.get) && exceeds(&costs.put),
+        costs,
     }
 }
 
-/// Returns the cost of a GET from the memory that the sender exposed, and of a PUT by the sender.
+/// Returns the cost of a GET from the memory that the sender exposed, of a PUT by the sender, and of fragments.
 fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
     let Some(link) = links.active.iter().find(|other| other.serial == remote.link) else {
         return Costs::NOT_ASKED;
     };
     let cost = |mover| link.endpoint.transfer_cost(mover, transfer.buffer.location(), &remote.handle);
-    Costs { get: cost(Mover::Fetches), put: cost(Mover::PeerStores), ..Costs::NOT_ASKED }
+    let send = link.endpoint.cost(Operation::Send, transfer.buffer.location());
+    Costs { send, get: cost(Mover::Fetches), put: cost(Mover::PeerStores), ..Costs::NOT_ASKED }
 }
 
 /// Starts a PUT to or a GET into device memory once the default stream's work on it is done. The peer, the NIC and
