@@ -203,6 +203,12 @@ pub trait Endpoint: Send {
         self.cost(mover.operation(), local)
     }
 
+    /// Returns whether a copy between the buffer at `local` and the peer's registered memory would wait for a turn on a device
+    /// for longer than `len` bytes take through host memory.
+    fn waits_for_turn(&self, _local: &Location, _remote: &RemoteHandle, _len: u64) -> bool {
+        false
+    }
+
     /// Returns how far this process's processors are from the peer's. Returns `None` as long as the transport does not
     /// know, and for peers of other nodes. The answer costs system calls, so callers keep it.
     fn distance(&self) -> Option<Distance> {

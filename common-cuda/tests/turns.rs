@@ -3,7 +3,7 @@
 mod common;
 
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Direction, Order};
-use common::{App, app, devices, isolated, on_simulated_driver, pattern};
+use common::{App, app, devices, devices_with, isolated, on_simulated_driver, pattern};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 const ROOM: usize = 70_000;
@@ -61,7 +61,7 @@ fn small_runs_are_copied_in_rows_if_contexts_take_turns() {
         return;
     }
     isolated(test, &[("SIM_CUDA_DELAY_US", "1000")], || {
-        let (app, devices) = (app(), devices());
+        let (app, devices) = (app(), devices_with(&["device_turn_latency=150us"]));
         let from = DeviceBuffer::new(&devices, DEVICE, BufferKind::Pinned, 4096).unwrap();
         let to = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).unwrap();
         // On a busy machine the end of a copy may be seen late, which shows nothing.

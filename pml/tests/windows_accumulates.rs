@@ -160,3 +160,18 @@ fn a_kernel_that_fails_is_an_error() {
         std::mem::forget((windows, memory));
     });
 }
+
+/// Keeping the elements without a result moves nothing, and disconnects nobody.
+#[test]
+fn nothing_is_answered_that_was_not_asked_for() {
+    let devices = devices();
+    for kind in [None, ON_DEVICE[0]] {
+        let mut memory: Vec<_> = (0..2).map(|_| Memory::new(&devices, kind, &words(0..8))).collect();
+        let windows = Windows::new(&devices, links()[2], &mut memory, 32, &[4; 2]);
+        let change = Change::Accumulate(Buffer::EMPTY, Combine::Keep);
+        windows.access(0, &Access { target: 1, displacement: 0, reach: run(32), change }).unwrap();
+        add(&windows, bytes(&words([1; 8])), 0, false).unwrap();
+        drop(windows);
+        assert!(memory[1].read(32) == words(1..9), "{kind:?}");
+    }
+}

@@ -22,8 +22,9 @@ const MOST_BYTES: usize = 16 << 20;
 /// The limit for packed pieces of a message: the peer unpacks one while the next is packed.
 const MOST_PACKED_BYTES: usize = 1 << 20;
 const MOST_COPIES: usize = 64;
-/// A batch with more bytes takes long even where contexts take no turns.
-const MOST_SHOWN_BYTES: usize = 4 << 20;
+/// A batch with more copies or bytes may take long where contexts take no turns, too.
+const MOST_SHOWN: usize = 4;
+const MOST_SHOWN_BYTES: usize = 1 << 20;
 
 /// A copy between memory of this process, which may be page-locked host memory, and mapped memory of a peer.
 pub(super) struct Copy {
@@ -170,8 +171,11 @@ impl Batches {
         let (at, direction, context) = (first.at, first.direction, context(first));
         let order = batch.iter().map(|copy| copy.order).max().unwrap_or(Order::None);
         let bytes = batch.iter().map(|copy| copy.len).fold(0, usize::saturating_add);
-        let alone = order != Order::AfterDefaultStream && batch.iter().all(|copy| copy.of.one_device);
-        let shows_turns = alone && bytes <= MOST_SHOWN_BYTES;
+        let is_plain = |copy: &Copy| copy.of.one_device && matches!(copy.how, CopyShape::Run);
+        let shows_turns = order != Order::AfterDefaultStream
+            && bytes <= MOST_SHOWN_BYTES
+            && batch.len() <= MOST_SHOWN
+            && batch.iter().all(is_plain);
         let begun = (|| {
             let mut copies = devices.batch(&at, direction, order)?;
             // The context's own memory, and memory that is mapped into it. Managed memory may be anywhere.

@@ -179,17 +179,28 @@ impl Endpoint for SmEndpoint {
     fn transfer_cost(&self, mover: Mover, local: &Location, remote: &RemoteHandle) -> Cost {
         let Some(handle) = DeviceHandle::view(remote) else { return self.cost(mover.operation(), local) };
         let other = self.other(local, handle);
-        let turns = &self.inner.device_copies.turns;
-        let costs = self.priced.of(&self.inner.settings.device_costs, local.device, other, turns.are_taken());
-        if other == PeerDevice::Same {
-            turns.avoid();
-        }
+        let turns = self.inner.device_copies.turns.are_taken();
+        let costs = self.priced.of(&self.inner.settings.device_costs, local.device, other, turns);
         let copier = if mover.is_peer() { self.peer.rank } else { self.inner.job.rank };
         // Only the higher rank takes turns, and only on one device.
         if other == PeerDevice::Same && copier != self.inner.job.rank.min(self.peer.rank) {
             return costs.turn;
         }
         if mover.operation() == Operation::Get { costs.direct } else { costs.push }
+    }
+
+    fn waits_for_turn(&self, local: &Location, remote: &RemoteHandle, len: u64) -> bool {
+        let turns = &self.inner.device_copies.turns;
+        let Some(handle) = DeviceHandle::view(remote).filter(|_| turns.are_taken()) else { return false };
+        if self.other(local, handle) != PeerDevice::Same {
+            return false;
+        }
+        let costs = self.priced.of(&self.inner.settings.device_costs, local.device, PeerDevice::Same, true);
+        let waits = costs.direct.exceeds(&costs.staged, len);
+        if waits {
+            turns.avoid();
+        }
+        waits
     }
 
     fn map(&mut self, handle: &RemoteHandle) -> Option<Mapping> {

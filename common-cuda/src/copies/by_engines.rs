@@ -3,6 +3,8 @@
 //! Small copies to page-locked host memory are polled in memory first ([`Landing`]). The event is recorded only if that
 //! takes long.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::gathered::Gathered;
 use super::landing::Landing;
 use super::mechanism::{Entry, Mechanism, Progress};
@@ -53,8 +55,10 @@ impl Mechanism for ByEngines {
         } else {
             self.pieces.append(&mut copies.pieces);
         }
-        let waits = workspace.waits(copies.order);
-        let shows = first && !waits && workspace.streams.shows_turns(direction, copies.bytes);
+        // Its time shows nothing if other work may precede it.
+        let alone = first && workspace.under_way.load(Relaxed) == 0 && !workspace.waits(copies.order);
+        let is_run = matches!(&self.pieces[..], [piece] if piece.rows == 1);
+        let shows = alone && is_run && workspace.streams.shows_turns(direction, copies.bytes);
         self.watch = shows.then(Watch::begin);
         let patient = !workspace.settings.landing.is_zero();
         let landing = first && copies.page_locked && direction == Direction::DeviceToHost && patient;
@@ -63,8 +67,10 @@ impl Mechanism for ByEngines {
         let landing = (landing && Landing::suits(&self.pieces)).then(|| unsafe { Landing::prepare(&self.pieces) });
         copies.ordered_stream(workspace)?;
         let together = copies.page_locked || direction.is_on_devices();
+        // The driver may wait for the stream before it reads other memory.
+        let in_rows = copies.page_locked || alone;
         // SAFETY: the caller that added the pieces promises that their ranges are valid until the operation is done.
-        let issued = unsafe { workspace.streams.issue(direction, &self.pieces[begun..], together) };
+        let issued = unsafe { workspace.streams.issue(direction, &self.pieces[begun..], together, in_rows) };
         let followed = issued.and_then(|once| match landing {
             Some(landing) if once => {
                 self.state = State::Landing(landing);

@@ -147,8 +147,8 @@ impl CopyStreams {
         self.at(direction).done.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// Issues copies to the stream of a direction, `together` by one call if the driver supports that. Returns false if
-    /// some may have been issued twice. The context is current.
+    /// Issues copies to the stream of a direction, `together` by one call if the driver supports that, and perhaps in rows.
+    /// Returns false if some may have been issued twice. The context is current.
     ///
     /// # Safety
     /// As [`Copies`](crate::driver::Copies), for every piece.
@@ -157,9 +157,10 @@ impl CopyStreams {
         direction: Direction,
         pieces: &[RowCopy],
         together: bool,
+        in_rows_too: bool,
     ) -> Result<bool, Failure> {
         let (stream, driver) = (self.of(direction)?, self.context.driver);
-        let least = self.least_in_rows(direction, together);
+        let least = if in_rows_too { self.least_in_rows(direction, together) } else { usize::MAX };
         let one_by_one = || {
             pieces.iter().try_for_each(|piece| {
                 for part in in_rows(piece, least).iter().flatten() {
@@ -223,10 +224,10 @@ impl Drop for CopyStreams {
     }
 }
 
-/// From this size on a run is copied faster in two rows (H200, driver 580: 16 KiB 7.8 us, not 10.1), and up to
-/// [`MOST_IN_ROWS`] as fast. Smaller ones take 0.9 us more.
+/// From this size on a run is copied faster in two rows (H200, driver 580: 16 KiB 7.8 us, not 10.1). Smaller ones take 0.9 us
+/// more.
 const WORTH_ROWS: usize = 12 << 10;
-/// A copy engine makes copies from this size on anyway, as far as is known.
+/// From 32 KiB on a copy engine makes copies anyway, and rows are as fast as a run. Another driver may have another limit.
 const MOST_IN_ROWS: usize = 64 << 10;
 /// The least run that can be divided.
 const ANY: usize = 2;

@@ -12,7 +12,14 @@ use crate::location::Location;
 /// are kept: at most 256 MiB, none above 128 MiB. Clones share one pool.
 #[derive(Clone, Default)]
 pub struct ScratchPool {
-    kept: Arc<Mutex<Vec<Block>>>,
+    shared: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    kept: Vec<Block>,
+    /// The bytes of blocks that are taken.
+    taken: usize,
 }
 
 /// The most bytes that are kept, and the largest block among them.
@@ -38,31 +45,59 @@ impl ScratchPool {
         let block = match self.reuse(at, len) {
             Some(block) => block,
             None => {
-                let len = len.max(SMALLEST).checked_next_power_of_two().unwrap_or(len);
+                let len = rounded(len);
                 let Some(memory) = devices.scratch(at, len)? else { return Ok(None) };
                 Block { memory, len, context: at.context }
             }
         };
-        Ok(Some(PooledScratch { block: Some(block), pool: Arc::downgrade(&self.kept) }))
+        self.shared.lock().taken += block.len;
+        Ok(Some(PooledScratch { block: Some(block), pool: Arc::downgrade(&self.shared) }))
+    }
+
+    /// Takes memory as [`take`](Self::take) does, but only as long as all that is taken can be kept. So its return frees
+    /// nothing, which may wait for the device.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_keepable(
+        &self,
+        devices: &Devices,
+        at: &Location,
+        len: usize,
+    ) -> Result<Option<PooledScratch>, DeviceError> {
+        let block = rounded(len);
+        let fits = block <= LARGEST_KEPT && self.shared.lock().taken.saturating_add(block) <= MOST_KEPT;
+        if fits { self.take(devices, at, len) } else { Ok(None) }
     }
 
     /// Takes the smallest block that suffices.
     fn reuse(&self, at: &Location, len: usize) -> Option<Block> {
-        let mut kept = self.kept.lock();
-        kept.retain(|block| block.memory.lives());
+        let mut state = self.shared.lock();
         let fits = |block: &Block| {
             block.context == at.context && block.memory.location().device == at.device && block.len >= len
         };
-        let best = kept.iter().enumerate().filter(|(_, block)| fits(block)).min_by_key(|(_, block)| block.len)?.0;
-        Some(kept.swap_remove(best))
+        loop {
+            let fitting = state.kept.iter().enumerate().filter(|(_, block)| fits(block));
+            let best = fitting.min_by_key(|(_, block)| block.len)?.0;
+            let block = state.kept.swap_remove(best);
+            // The end of its context frees a block.
+            if block.memory.lives() {
+                return Some(block);
+            }
+        }
     }
+}
+
+/// Returns the bytes of a block that is allocated for so many.
+fn rounded(len: usize) -> usize {
+    len.max(SMALLEST).checked_next_power_of_two().unwrap_or(len)
 }
 
 /// Memory of a [`ScratchPool`]. Dropping it returns it to the pool, so nobody may use it any more.
 pub struct PooledScratch {
     /// `None` only during the drop.
     block: Option<Block>,
-    pool: Weak<Mutex<Vec<Block>>>,
+    pool: Weak<Mutex<State>>,
 }
 
 impl PooledScratch {
@@ -75,20 +110,21 @@ impl PooledScratch {
 impl Drop for PooledScratch {
     fn drop(&mut self) {
         let (Some(block), Some(pool)) = (self.block.take(), self.pool.upgrade()) else { return };
-        let mut kept = pool.lock();
-        let bytes: usize = kept.iter().map(|block| block.len).sum();
+        let mut state = pool.lock();
+        state.taken -= block.len;
+        let bytes: usize = state.kept.iter().map(|block| block.len).sum();
         if block.len <= LARGEST_KEPT && bytes + block.len <= MOST_KEPT {
-            kept.push(block);
+            state.kept.push(block);
         } else {
             // Freeing takes long, so do it without the lock.
-            drop(kept);
+            drop(state);
         }
     }
 }
 
 impl std::fmt::Debug for ScratchPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ScratchPool").field("kept", &self.kept.lock().len()).finish()
+        f.debug_struct("ScratchPool").field("kept", &self.shared.lock().kept.len()).finish()
     }
 }
 

@@ -32,7 +32,8 @@ pub(crate) fn devices() -> Devices {
 
 pub(crate) fn parameters(assignments: &[&str]) -> Parameters {
     let mut parameters = Parameters::default();
-    for assignment in [&["costs=default"], assignments].concat() {
+    // On a busy machine copies of the simulated driver take as long as a turn.
+    for assignment in [&["costs=default", "device_turn_latency=1s"], assignments].concat() {
         parameters.assign_internal(assignment).unwrap();
     }
     parameters

@@ -31,7 +31,8 @@ impl Driver {
         let folder = sim_cuda::tested_folder();
         let mut parameters = Parameters::default();
         // Nothing is measured or stored in a home folder.
-        for assignment in [&["costs=default"], assignments].concat() {
+        // On a busy machine copies of the simulated driver take as long as a turn.
+        for assignment in [&["costs=default", "device_turn_latency=1s"], assignments].concat() {
             parameters.assign_internal(assignment).expect("a parameter");
         }
         let devices = Devices::open_in(folder.as_deref(), &parameters);

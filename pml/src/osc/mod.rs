@@ -239,10 +239,12 @@ impl Window {
     pub fn close(&self) {
         let poster = self.active.poster();
         self.host.wait_until(&self.engine, &mut || {
-            (poster.pending() == 0 && self.target.is_idle()) || self.check().is_err()
+            (self.target.is_idle() && poster.pending() == 0) || self.check().is_err()
         });
         self.active.close();
-        self.target.finish();
+        if !self.engine.is_forked() {
+            self.target.finish();
+        }
     }
 
     /// Checks that no member has died.

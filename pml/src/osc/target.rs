@@ -10,7 +10,6 @@ use super::host::Host;
 use super::reply::Reply;
 use super::wire::{Ask, Reach, Wish};
 use crate::am::Arrival;
-use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::refusal::Refusal;
 use crate::shapes::Gathered;
@@ -92,7 +91,7 @@ impl Target {
             maker.landed(origin, place, Ok(data));
             return Ok(());
         }
-        let into = Buffer::bytes(data.address(), expected);
+        let into = data.buffer();
         // SAFETY: the completion owns the memory.
         unsafe {
             arrival.receive(into, move |landed| {

@@ -259,7 +259,7 @@ impl Able<'_> {
             copy_only: self.copy_only,
             attentive: true,
             any,
-            dear: false,
+            waits_for_turn: false,
             too_large: len > self.links.device_max_rdma_size as u64,
             timed: measured.is_some(),
             mixed,

@@ -258,8 +258,8 @@ pub(crate) struct Announcement {
     pub(crate) any: Flags,
     /// Whether the message is larger than a link should move to device memory by one operation.
     pub(crate) too_large: bool,
-    /// Whether one copy, by either process, takes longer than two: contexts take turns on the device.
-    pub(crate) dear: bool,
+    /// Whether contexts take turns on the device, and one copy would wait for that longer than two copies take.
+    pub(crate) waits_for_turn: bool,
     /// Whether the costs come from messages of the peer. Then they alone decide.
     pub(crate) timed: bool,
     /// Whether only one of the buffers is on a device.
@@ -287,7 +287,7 @@ impl Announcement {
         if self.too_large && self.to.on_device {
             return Err("exceeds the links' limit for one-copy transfers of device memory");
         }
-        if self.dear {
+        if self.waits_for_turn {
             return Err("contexts take turns on the device, and copies through host memory do not wait for them");
         }
         Ok(())

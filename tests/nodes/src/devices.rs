@@ -19,7 +19,8 @@ pub fn devices() -> Devices {
 /// As [`devices`], or a parameter does not exist.
 pub fn devices_with(assignments: &[&str]) -> Devices {
     let mut parameters = Parameters::default();
-    for assignment in assignments {
+    // On a busy machine copies of the simulated driver take as long as a turn.
+    for assignment in [&["device_turn_latency=1s"], assignments].concat() {
         parameters.assign_internal(assignment).expect("a parameter");
     }
     let devices = Devices::open_in(sim_cuda::tested_folder().as_deref(), &parameters);

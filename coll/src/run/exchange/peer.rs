@@ -340,7 +340,7 @@ impl Peer {
         self.lent.waits_for_device() || matches!(self.borrowed.input, Input::Slot { address: None, .. })
     }
 
-    /// Keeps scratch memory for other operations, after the exchange is over.
+    /// Gives scratch memory back, after the exchange is over.
     pub(super) fn release(&mut self) {
         if let Input::Slot { .. } = self.borrowed.input {
             self.borrowed.input = Input::Unknown;

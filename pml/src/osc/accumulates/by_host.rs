@@ -23,7 +23,8 @@ impl Accumulate {
         // SAFETY: the caller's promise.
         unsafe {
             match self.change {
-                Change::Combine(Combine::Keep) => self.read(len).map(Some),
+                Change::Combine(Combine::Keep) if self.fetch => self.read(len).map(Some),
+                Change::Combine(Combine::Keep) => Ok(None),
                 Change::Combine(Combine::Replace) => {
                     let before = if self.fetch { Some(self.read(len)?) } else { None };
                     self.write(&mut data)?;

@@ -2,14 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cableway_common_cuda::{Order, ReductionRun};
 use parking_lot::Mutex;
 
 use super::operand::Operand;
 use super::queues::Queues;
-use super::{Accumulate, Kernel};
+use super::{Accumulate, Kernel, device_failed};
 use crate::osc::host::Host;
+use crate::osc::reply::Reply;
 use crate::refusal::Refusal;
 use crate::tag::Task;
 
@@ -19,8 +21,10 @@ type Landed = Result<Operand, Refusal>;
 pub(in crate::osc) struct Maker {
     host: Arc<dyn Host>,
     queues: Mutex<Queues<Accumulate, Landed>>,
-    /// Held by the thread that makes accumulates.
+    /// Locked by the thread that makes accumulates.
     making: Mutex<Making>,
+    /// The answers of accumulates that are made, but not posted yet.
+    unanswered: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -31,6 +35,8 @@ struct Making {
     next: Option<(Accumulate, Landed)>,
     /// Whether the engine polls the kernels.
     is_polled: bool,
+    /// Whether the window's memory may be gone.
+    closed: bool,
 }
 
 /// An accumulate that a kernel makes.
@@ -43,9 +49,16 @@ struct Run {
     before: Option<Operand>,
 }
 
+/// What an origin is told. Posts may call hooks, which take no part in a thread's locks, so answers leave after `making`.
+struct Answer {
+    reply: Reply,
+    made: Result<Option<Operand>, Refusal>,
+}
+
 impl Maker {
     pub(in crate::osc) fn new(host: Arc<dyn Host>) -> Self {
-        Maker { host, queues: Mutex::default(), making: Mutex::default() }
+        let (queues, making) = (Mutex::default(), Mutex::default());
+        Maker { host, queues, making, unanswered: AtomicUsize::new(0) }
     }
 
     /// Adds an accumulate behind the earlier ones of its origin. Returns its place.
@@ -59,23 +72,30 @@ impl Maker {
         self.advance();
     }
 
-    /// Checks whether nothing waits, and no kernel is under way.
-    pub(in crate::osc) fn is_idle(&self) -> bool {
-        let making = self.making.lock();
-        making.runs.is_empty() && making.next.is_none() && self.queues.lock().is_empty()
+    /// Checks whether nothing waits, no kernel is under way, and every answer is posted.
+    pub(in crate::osc) fn is_idle(self: &Arc<Self>) -> bool {
+        let Some(making) = self.making.try_lock() else { return false };
+        let is_idle = making.runs.is_empty() && making.next.is_none() && self.queues.lock().is_empty();
+        drop(making);
+        self.look_again();
+        is_idle && self.unanswered.load(Ordering::Acquire) == 0
     }
 
     /// Waits for the kernels under way, and drops what waits for them. The window's memory is not used any more then.
     pub(in crate::osc) fn finish(&self) {
         let mut making = self.making.lock();
+        making.closed = true;
         making.runs.clear();
         making.next = None;
+        *self.queues.lock() = Queues::default();
     }
 
-    /// Makes what can be made now. Another thread that does so already looks again afterwards.
+    /// Makes what can be made now. If another thread does so, that one looks again afterwards.
     fn advance(self: &Arc<Self>) {
         while let Some(mut making) = self.making.try_lock() {
-            self.step(&mut making);
+            let mut answers = Vec::new();
+            self.step(&mut making, &mut answers);
+            self.unanswered.fetch_add(answers.len(), Ordering::Relaxed);
             let waits = !making.runs.is_empty();
             if let Some(run) = making.runs.front()
                 && !making.is_polled
@@ -84,13 +104,25 @@ impl Maker {
                 making.is_polled = true;
             }
             drop(making);
+            for Answer { reply, made } in answers {
+                reply.answer_accumulate(made);
+                self.unanswered.fetch_sub(1, Ordering::Release);
+            }
+            // While kernels are under way, the engine looks again.
             if waits || !self.queues.lock().has_ready() {
                 return;
             }
         }
     }
 
-    fn step(&self, making: &mut Making) {
+    /// Does what another thread has left because this one had locked `making`.
+    fn look_again(self: &Arc<Self>) {
+        if self.queues.lock().has_ready() {
+            self.advance();
+        }
+    }
+
+    fn step(&self, making: &mut Making, answers: &mut Vec<Answer>) {
         loop {
             while let Some(run) = making.runs.front_mut() {
                 let ended = match run.reduction.poll() {
@@ -98,13 +130,14 @@ impl Maker {
                     ended => ended,
                 };
                 let Some(Run { accumulate, before, .. }) = making.runs.pop_front() else { break };
-                accumulate.reply.answer_accumulate(ended.map(|_| before).map_err(|error| super::device_failed(&error)));
+                let made = ended.map(|_| before).map_err(|error| device_failed(&error));
+                answers.push(Answer { reply: accumulate.reply, made });
             }
             if making.next.is_none() {
                 making.next = self.queues.lock().next();
             }
-            let Some((accumulate, landed)) = making.next.take() else { return };
-            making.next = self.begin(&mut making.runs, accumulate, landed);
+            let Some((accumulate, landed)) = making.next.take().filter(|_| !making.closed) else { return };
+            making.next = self.begin(&mut making.runs, accumulate, landed, answers);
             if making.next.is_some() {
                 return;
             }
@@ -112,16 +145,24 @@ impl Maker {
     }
 
     /// Begins an accumulate, and ends it unless a kernel makes it. Returns it if it must wait for the kernels under way.
-    fn begin(&self, runs: &mut VecDeque<Run>, accumulate: Accumulate, landed: Landed) -> Option<(Accumulate, Landed)> {
-        let data = match landed {
+    fn begin(
+        &self,
+        runs: &mut VecDeque<Run>,
+        accumulate: Accumulate,
+        landed: Landed,
+        answers: &mut Vec<Answer>,
+    ) -> Option<(Accumulate, Landed)> {
+        let mut answer = |reply, made| answers.push(Answer { reply, made });
+        let mut data = match landed {
             Ok(data) => data,
             Err(refusal) => {
-                accumulate.reply.answer_accumulate(Err(refusal));
+                answer(accumulate.reply, Err(refusal));
                 return None;
             }
         };
         let joins = |kernel: &Kernel| runs.back().is_none_or(|run| run.kernel.shares_stream(kernel));
         if let Some(kernel) = accumulate.kernel.filter(joins) {
+            data = data.reachable(accumulate.reply.engine(), kernel.at());
             match launch(&accumulate, kernel, &data) {
                 Ok(Some((reduction, before))) => {
                     runs.push_back(Run { reduction, kernel, accumulate, _data: data, before });
@@ -129,7 +170,7 @@ impl Maker {
                 }
                 Ok(None) => {}
                 Err(refusal) => {
-                    accumulate.reply.answer_accumulate(Err(refusal));
+                    answer(accumulate.reply, Err(refusal));
                     return None;
                 }
             }
@@ -140,7 +181,7 @@ impl Maker {
         // SAFETY: the window's memory is valid, as its owner promised. No kernel is under way, and `making` is locked. The data
         // was checked to have this length.
         let made = unsafe { accumulate.make(&*self.host, data) };
-        accumulate.reply.answer_accumulate(made);
+        answer(accumulate.reply, made);
         None
     }
 }
@@ -173,9 +214,15 @@ struct Polled(Arc<Maker>);
 
 impl Task for Polled {
     fn poll(&self) -> bool {
-        self.0.advance();
-        let Some(mut making) = self.0.making.try_lock() else { return false };
+        let Polled(maker) = self;
+        maker.advance();
+        let Some(mut making) = maker.making.try_lock() else { return false };
         making.is_polled = !making.runs.is_empty();
-        !making.is_polled
+        let ended = !making.is_polled;
+        drop(making);
+        if ended {
+            maker.look_again();
+        }
+        ended
     }
 }

@@ -43,11 +43,23 @@ impl Operand {
 
     /// Takes memory of the device. Returns `None` if there is none now.
     pub(super) fn on_device(engine: &Engine, at: &Location, len: usize) -> Option<Operand> {
-        let taken = engine.scratch_pool().take(engine.devices(), at, len).unwrap_or_else(|error| {
+        let taken = engine.scratch_pool().take_keepable(engine.devices(), at, len).unwrap_or_else(|error| {
             log::debug!("an accumulate works on the host: {error}");
             None
         });
         taken.map(|memory| Operand::Device(memory, len))
+    }
+
+    /// Returns memory of the same content that kernels in the context of `at` access, if there is some now.
+    pub(super) fn reachable(mut self, engine: &Engine, at: &Location) -> Operand {
+        if let Operand::Heap(bytes) = &mut self
+            && let Some(mut other) = Operand::for_kernels(engine, at, bytes.len())
+            && let Some(to) = other.host_bytes()
+        {
+            to.copy_from_slice(bytes);
+            return other;
+        }
+        self
     }
 
     pub(super) fn len(&self) -> usize {
@@ -78,9 +90,9 @@ impl Operand {
         }
     }
 
-    /// Describes the bytes.
+    /// Describes the bytes. Nothing else uses them, so copies wait for no default stream.
     pub(in crate::osc) fn buffer(&self) -> Buffer<'static> {
-        Buffer::bytes(self.address(), self.len() as u64)
+        Buffer::bytes(self.address(), self.len() as u64).settled()
     }
 
     /// Returns the address at which kernels in the context of `at` access the bytes.

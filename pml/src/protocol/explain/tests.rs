@@ -253,7 +253,7 @@ fn the_cheaper_side_copies() {
         attentive: true,
         any,
         too_large: false,
-        dear: false,
+        waits_for_turn: false,
         timed: false,
         mixed: false,
         page_locked: false,
@@ -265,7 +265,7 @@ fn the_cheaper_side_copies() {
     assert_eq!(data(&Announcement { costs: costs(10, 150), exposed: false, ..both }), Data::Put);
     assert_eq!(data(&Announcement { copy_only: true, ..both }), Data::Fragments);
     assert_eq!(data(&Announcement { too_large: true, ..both }), Data::Fragments);
-    assert_eq!(data(&Announcement { dear: true, ..both }), Data::Fragments);
+    assert_eq!(data(&Announcement { waits_for_turn: true, ..both }), Data::Fragments);
     let host = Announcement { too_large: true, to: HOST.shape(Flags::empty()), any: Flags::GET, ..both };
     assert_eq!(data(&host), Data::Get);
     assert_eq!(data(&Announcement { any: Flags::GET | Flags::OFFER, ..host }), Data::Offered);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cableway_btl::{self as btl, Access, Flags, Mover, Operation};
+use cableway_btl::{self as btl, Access, Flags, Mover};
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::header::{AbortHeader, Fin};
@@ -175,8 +175,12 @@ fn announcement(
     let Channel { links, state } = channel;
     let abilities = links.abilities();
     let both = remote.filter(|_| announced.addressable && shape.on_device);
-    let costs = both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote));
-    let exceeds = |cost: &btl::Cost| cost.exceeds(&costs.send, transfer.wanted);
+    let waits = |remote: Remote| {
+        let link = links.active.iter().find(|other| other.serial == remote.link);
+        link.is_some_and(|link| {
+            link.endpoint.waits_for_turn(transfer.buffer.location(), &remote.handle, transfer.wanted)
+        })
+    };
     let pieces = announced.addressable && shape.packed && !cx.core.copy_only();
     Announcement {
         len: transfer.wanted,
@@ -193,19 +197,18 @@ fn announcement(
         timed: false,
         mixed: announced.on_device != shape.on_device,
         page_locked,
-        dear: both.is_some() && exceeds(&costs.get) && exceeds(&costs.put),
-        costs,
+        waits_for_turn: both.is_some_and(waits),
+        costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
     }
 }
 
-/// Returns the cost of a GET from the memory that the sender exposed, of a PUT by the sender, and of fragments.
+/// Returns the cost of a GET from the memory that the sender exposed, and of a PUT by the sender.
 fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
     let Some(link) = links.active.iter().find(|other| other.serial == remote.link) else {
         return Costs::NOT_ASKED;
     };
     let cost = |mover| link.endpoint.transfer_cost(mover, transfer.buffer.location(), &remote.handle);
-    let send = link.endpoint.cost(Operation::Send, transfer.buffer.location());
-    Costs { send, get: cost(Mover::Fetches), put: cost(Mover::PeerStores), ..Costs::NOT_ASKED }
+    Costs { get: cost(Mover::Fetches), put: cost(Mover::PeerStores), ..Costs::NOT_ASKED }
 }
 
 /// Starts a PUT to or a GET into device memory once the default stream's work on it is done. The peer, the NIC and
