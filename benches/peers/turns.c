@@ -1,0 +1,168 @@
+/* What a use of a device costs while processes use it in turn: each makes one copy, waits for it, and lets the next one go.
+ *
+ *   cc -O2 -o turns turns.c -ldl && ./turns [PROCESSES...]
+ *
+ * A line for each kind of copy and size: processes, kind, bytes, microseconds a turn. Contexts of different processes take
+ * turns on a device's compute engine. Copies that need 0.1 ms and more with two processes, but not with one, use it.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROUNDS = 100, MOST = 4 << 20, HOST = 1, DEVICE = 2, NOT_READY = 600, NON_BLOCKING = 1, LIMIT = 10 };
+
+typedef unsigned long long address;
+
+/* CUDA_MEMCPY2D */
+struct rows {
+    size_t src_x, src_y;
+    int src_type;
+    const void *src_host;
+    address src_device;
+    void *src_array;
+    size_t src_pitch, dst_x, dst_y;
+    int dst_type;
+    void *dst_host;
+    address dst_device;
+    void *dst_array;
+    size_t dst_pitch, width, height;
+};
+
+static void *stream;
+static char *host;
+static address here, there;
+
+static void *driver(const char *name)
+{
+    static void *library;
+    if (!library) {
+        char path[4096];
+        const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
+        snprintf(path, sizeof path, "%s%slibcuda.so.1", folder ? folder : "", folder && *folder ? "/" : "");
+        library = dlopen(path, RTLD_NOW);
+    }
+    void *function = library ? dlsym(library, name) : NULL;
+    if (!function) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    return function;
+}
+
+static void check(int result, const char *call)
+{
+    if (result != 0) {
+        fprintf(stderr, "%s returned %d\n", call, result);
+        exit(1);
+    }
+}
+
+#define CALL(name, types, ...) check(((int(*) types)driver(#name))(__VA_ARGS__), #name)
+
+static void within(size_t size) { CALL(cuMemcpyDtoDAsync_v2, (address, address, size_t, void *), here, there, size, stream); }
+static void to_host(size_t size) { CALL(cuMemcpyDtoHAsync_v2, (void *, address, size_t, void *), host, here, size, stream); }
+static void from_host(size_t size) { CALL(cuMemcpyHtoDAsync_v2, (address, void *, size_t, void *), here, host, size, stream); }
+static void fill(size_t size) { CALL(cuMemsetD32Async, (address, unsigned, size_t, void *), here, 1, size / 4, stream); }
+
+static void value(size_t size)
+{
+    (void)size;
+    CALL(cuStreamWriteValue32_v2, (void *, address, unsigned, unsigned), stream, here, 1, 0);
+}
+
+static void two_rows(size_t size)
+{
+    struct rows rows = {.src_type = HOST, .src_host = host, .dst_type = DEVICE, .dst_device = here, .height = 2};
+    rows.width = rows.src_pitch = rows.dst_pitch = size / 2;
+    CALL(cuMemcpy2DAsync_v2, (struct rows *, void *), &rows, stream);
+}
+
+static const struct {
+    const char *name;
+    void (*begin)(size_t size);
+    size_t most;
+} kinds[] = {{"within the device", within, MOST}, {"to the host", to_host, MOST}, {"from the host", from_host, MOST},
+             {"from the host, two rows", two_rows, MOST}, {"fill", fill, MOST}, {"value", value, 8}};
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void use_device(void)
+{
+    void *context;
+    int device;
+    CALL(cuInit, (unsigned), 0);
+    CALL(cuDeviceGet, (int *, int), &device, 0);
+    CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, device);
+    CALL(cuCtxSetCurrent, (void *), context);
+    CALL(cuMemAlloc_v2, (address *, size_t), &here, MOST);
+    CALL(cuMemAlloc_v2, (address *, size_t), &there, MOST);
+    CALL(cuMemAllocHost_v2, (void **, size_t), (void **)&host, MOST);
+    CALL(cuStreamCreate, (void *, unsigned), &stream, NON_BLOCKING);
+}
+
+/* Waits until the word has this value, which another process writes. */
+static void wait_for(volatile long *word, long wanted, double began)
+{
+    while (*word != wanted)
+        if (now() - began > LIMIT) {
+            fprintf(stderr, "another process is gone\n");
+            exit(1);
+        }
+}
+
+/* `turn` counts the copies of all processes. */
+static void process(int me, int processes, volatile long *turn)
+{
+    const size_t sizes[] = {8, 64, 4096, 16384, 24576, 32768, 65536, 1 << 20, MOST};
+    cpu_set_t core;
+    CPU_ZERO(&core);
+    CPU_SET((size_t)me, &core);
+    sched_setaffinity(0, sizeof core, &core);
+    use_device();
+    long done = 0;
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= kinds[kind].most; i++) {
+            double began = now();
+            for (int round = 0; round < ROUNDS; round++, done += processes) {
+                int asked;
+                wait_for(turn, done + me, began + LIMIT);
+                kinds[kind].begin(sizes[i]);
+                while ((asked = ((int (*)(void *))driver("cuStreamQuery"))(stream)) == NOT_READY)
+                    ;
+                check(asked, "cuStreamQuery");
+                *turn = done + me + 1;
+            }
+            wait_for(turn, done, now());
+            if (me == 0)
+                printf("%d %-24s %8zu %8.1f\n", processes, kinds[kind].name, sizes[i], (now() - began) * 1e6 / ROUNDS / processes);
+        }
+    exit(0);
+}
+
+int main(int argc, char **argv)
+{
+    int failed = 0;
+    for (int i = 1; i < argc || i == 1; i++) {
+        int processes = i < argc ? atoi(argv[i]) : 2, status;
+        volatile long *turn = mmap(NULL, sizeof *turn, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        fflush(stdout);
+        for (int me = 0; me < processes; me++)
+            if (fork() == 0)
+                process(me, processes, turn);
+        while (wait(&status) > 0)
+            failed |= status;
+    }
+    return failed != 0;
+}
