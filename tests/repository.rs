@@ -116,6 +116,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "reduction.rs",
                 "settings.rs",
                 "strided.rs",
+                "turns.rs",
                 "word_operation.rs",
             ],
             // The seam, and the vendors below it.

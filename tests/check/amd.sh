@@ -5,10 +5,10 @@
 # - memory of pools and of virtual memory management that is passed by descriptor, the resident copier, mappings for the
 #   CPU, dma-bufs that the CPU maps: not implemented for this vendor;
 # - allocations on which the driver completes synchronous calls: HIP has none;
-# - counts and refusals of CUDA calls that HIP makes otherwise (batches of copies and of values, modules).
+# - counts and refusals of CUDA calls that HIP makes otherwise (batches of copies and of values, copies in rows, modules).
 readonly AMD_EXCLUDED='binary(contexts) | binary(descriptors) | binary(pools) | binary(copier) | binary(mapped) | binary(direct)
     | binary(synchronised)
-    | binary(values) | binary(batches) | test(/context|inactive_primary|its_end_is|refuses_kernels|kernels_cannot/)
+    | binary(values) | binary(batches) | binary(turns) | test(/context|inactive_primary|its_end_is|refuses_kernels|kernels_cannot/)
     | test(/new_id|own_memory|id_alone|pageable_memory_both|rows_are_gathered|between_two_devices|without_a_handle/)
     | test(/refused_operations_keep|required_calls|free_device_memory|programs_streams|small_lists_serves/)'
 

@@ -1,7 +1,17 @@
 //! What a window leaves to the host of the engine.
 
-use super::KernelReduction;
+use cableway_common_cuda::{Element, ReduceOperation};
+
 use crate::tag::Engine;
+
+/// A reduction that kernels know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelReduction {
+    /// The operation.
+    pub operation: ReduceOperation,
+    /// The type of the elements, which have no gaps.
+    pub element: Element,
+}
 
 /// What a window needs of its host.
 pub trait Host: Send + Sync {

@@ -31,9 +31,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub use accumulates::KernelReduction;
 pub use exposure::Exposed;
-pub use host::Host;
+pub use host::{Host, KernelReduction};
 pub use origin::Then;
 pub use wire::Combine;
 

@@ -1,22 +1,13 @@
 //! Accumulates by kernels, which combine elements where they are.
 
-use cableway_common_cuda::{Devices, Element, Location, MemoryClass, Order, ReduceOperation, Reduction, ReductionRun};
+use cableway_common_cuda::{Devices, Location, MemoryClass, Order, Reduction, ReductionRun};
 
 use super::operand::Operand;
 use super::{Change, device_failed};
 use crate::osc::exposure::Reached;
-use crate::osc::host::Host;
+use crate::osc::host::{Host, KernelReduction};
 use crate::osc::wire::Combine;
 use crate::refusal::Refusal;
-
-/// A reduction that kernels know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelReduction {
-    /// The operation.
-    pub operation: ReduceOperation,
-    /// The type of the elements, which have no gaps.
-    pub element: Element,
-}
 
 /// A kernel for an accumulate whose elements lie together in a device's memory.
 #[derive(Clone, Copy)]

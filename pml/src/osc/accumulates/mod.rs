@@ -23,7 +23,6 @@ use crate::am::INLINE_LIMIT;
 use crate::refusal::Refusal;
 use crate::wire::Malformed;
 use by_device::Kernel;
-pub use by_device::KernelReduction;
 pub(super) use maker::Maker;
 pub(super) use operand::Operand;
 
