@@ -198,6 +198,8 @@ fn the_default_stream_is_not_queried_before_eager_messages() {
             far.0.irecv(far.1, 0, 1, piece(host.as_mut_ptr()), arrived).unwrap();
             let _ = near.0.isend(near.1, 1, 1, piece(source.as_device_ptr()), &SendMode::Standard, sent).unwrap();
             ranks.finish(&[sent, arrived]);
+            // The work that the copy waited for is over, but the driver may find that out later.
+            source.copy_to_host(0, &mut [0]).unwrap();
             near.0.irecv(near.1, 1, 2, piece(target.as_device_ptr()), returned).unwrap();
             for _ in 0..turns {
                 near.0.progress();
