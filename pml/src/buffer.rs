@@ -51,6 +51,12 @@ impl<'l> Buffer<'l> {
         self
     }
 
+    /// Describes the same buffer for an operation that a peer has asked for. While mappings are held, the default stream may
+    /// wait for one of the program's streams, which may wait for the operation. So it follows no default stream then.
+    pub(crate) fn for_peer(self, devices: &Devices) -> Self {
+        if devices.are_mappings_held() { self.settled() } else { self }
+    }
+
     /// Returns whether operations follow no default stream.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled

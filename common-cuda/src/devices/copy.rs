@@ -43,6 +43,19 @@ impl Devices {
         unsafe { self.copy_ordered(dst, src, len, |_| Order::None) }
     }
 
+    /// Copies as [`copy`](Self::copy), but after no stream's work while mappings are held: then the default stream may wait
+    /// for one of the program's streams, which may wait for what a peer has asked for.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn copy_for_peer(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { if self.are_mappings_held() { self.copy_now(dst, src, len) } else { self.copy(dst, src, len) } }
+    }
+
     /// # Safety
     /// As [`copy`](Self::copy).
     unsafe fn copy_ordered(

@@ -31,11 +31,9 @@ impl Reply {
         self.poster.engine()
     }
 
-    /// Describes the window's bytes. Copies follow no default stream while one of the program's streams may wait for them,
-    /// because the default stream may wait for that one.
+    /// Describes the window's bytes.
     pub(super) fn buffer<'r>(&self, reached: &'r Reached) -> Buffer<'r> {
-        let held = self.engine().devices().are_mappings_held();
-        if held { reached.buffer().settled() } else { reached.buffer() }
+        reached.buffer().for_peer(self.engine().devices())
     }
 
     /// Answers without data.

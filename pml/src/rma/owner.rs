@@ -233,11 +233,9 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    /// Describes the bytes. The elements are its own, which the buffer borrows. Copies follow no default stream while one of
-    /// the program's streams may wait for a signal, because the default stream may wait for that one.
+    /// Describes the bytes. The elements are its own, which the buffer borrows.
     fn buffer<'e>(&self, elements: Option<&'e Elements>, devices: &Devices) -> Buffer<'e> {
-        let buffer = target::buffer(std::ptr::with_exposed_provenance(self.address), self.len, elements);
-        if devices.are_mappings_held() { buffer.settled() } else { buffer }
+        target::buffer(std::ptr::with_exposed_provenance(self.address), self.len, elements).for_peer(devices)
     }
 }
 

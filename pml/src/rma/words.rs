@@ -45,7 +45,7 @@ impl Words {
             let new = result(word.width, old, change).to_le_bytes();
             let address = std::ptr::with_exposed_provenance_mut(word.address);
             // SAFETY: the caller's promise; the value is as long as the word.
-            unsafe { copy(devices, address, new.as_ptr(), word.width as usize)? };
+            unsafe { devices.copy_for_peer(address, new.as_ptr(), word.width as usize)? };
             return Ok(old);
         }
         // SAFETY: the caller's promise.
@@ -111,21 +111,8 @@ unsafe fn read(devices: &Devices, word: Word) -> Result<u64, DeviceError> {
     let mut old = [0; 8];
     let address = std::ptr::with_exposed_provenance(word.address);
     // SAFETY: the caller's promise; a word has at most 8 bytes.
-    unsafe { copy(devices, old.as_mut_ptr(), address, word.width as usize)? };
+    unsafe { devices.copy_for_peer(old.as_mut_ptr(), address, word.width as usize)? };
     Ok(u64::from_le_bytes(old))
-}
-
-/// Copies a word, after the default stream's work unless that may wait for a stream which waits for the word.
-///
-/// # Safety
-/// As [`Devices::copy`].
-unsafe fn copy(devices: &Devices, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
-    match devices.are_mappings_held() {
-        // SAFETY: the caller's promise.
-        true => unsafe { devices.copy_now(dst, src, len) },
-        // SAFETY: the caller's promise.
-        false => unsafe { devices.copy(dst, src, len) },
-    }
 }
 
 /// Returns the new value of a word, whose upper bits are zero if it has 4 bytes.

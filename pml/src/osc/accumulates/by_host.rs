@@ -138,16 +138,8 @@ impl Accumulate {
     /// # Safety
     /// As [`Devices::copy`].
     unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<(), Refusal> {
-        let devices = self.devices();
-        let copied = if devices.are_mappings_held() {
-            // The default stream may wait for one of the program's streams, which waits for this.
-            // SAFETY: the caller's promise.
-            unsafe { devices.copy_now(to, from, len) }
-        } else {
-            // SAFETY: as above.
-            unsafe { devices.copy(to, from, len) }
-        };
-        copied.map_err(|error| device_failed(&error))
+        // SAFETY: the caller's promise.
+        unsafe { self.devices().copy_for_peer(to, from, len) }.map_err(|error| device_failed(&error))
     }
 
     fn devices(&self) -> &Devices {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cableway_common_cuda::{Order, ReductionRun};
+use cableway_common_cuda::ReductionRun;
 use parking_lot::Mutex;
 
 use super::operand::Operand;
@@ -49,7 +49,7 @@ struct Run {
     before: Option<Operand>,
 }
 
-/// What an origin is told. Posts may call hooks, which take no part in a thread's locks, so answers leave after `making`.
+/// What an origin is told once `making` is unlocked: a post may call hooks, which run with no lock held.
 struct Answer {
     reply: Reply,
     made: Result<Option<Operand>, Refusal>,
@@ -201,8 +201,7 @@ fn launch(
         },
         false => None,
     };
-    // The default stream may wait for one of the program's streams, which waits for this.
-    let order = if devices.are_mappings_held() { Order::None } else { devices.order(kernel.at()) };
+    let order = accumulate.reply.buffer(&accumulate.reached).order().of(kernel.at(), devices);
     // SAFETY: the window's memory is valid, as its owner promised. The run keeps the operands. All kernels under way share a
     // stream with this one, and the CPU makes accumulates only while there is none.
     let run = unsafe { kernel.begin(devices, order, data, before.as_ref())? };
