@@ -9,7 +9,7 @@ use cableway_base::Parameters;
 use cableway_btl::Cost;
 use cableway_common_cuda::{CopyCost, DeviceCosts as Measured};
 
-pub(crate) use priced::Priced;
+pub(crate) use priced::{Pair, Priced};
 
 /// A small message in one direction.
 pub(crate) const LATENCY: Duration = Duration::from_nanos(120);

@@ -11,36 +11,38 @@ pub(crate) struct Priced {
     known: Arc<Costs>,
     /// The version of the costs when these were computed.
     version: usize,
-    device: Option<DeviceIndex>,
-    other: PeerDevice,
-    /// Whether contexts took turns on the device.
-    turns: bool,
+    of: Pair,
     costs: DeviceCosts,
+}
+
+/// What the costs of a message depend on.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Pair {
+    /// The device of the own memory.
+    pub(crate) device: Option<DeviceIndex>,
+    /// The device of the peer's.
+    pub(crate) other: PeerDevice,
+    /// Whether contexts take turns on the device.
+    pub(crate) turns: bool,
 }
 
 impl Priced {
     pub(crate) fn new(known: Arc<Costs>, estimates: &Estimates) -> Self {
-        let version = known.version();
-        let costs = estimates.costs(known.of_any(), PeerDevice::Unknown, false);
-        Priced { known, version, device: None, other: PeerDevice::Unknown, turns: false, costs }
+        let (version, of) = (known.version(), Pair::default());
+        let costs = estimates.costs(known.of_any(), of.other, of.turns);
+        Priced { known, version, of, costs }
     }
 
-    /// Follows a message with memory on this device and the peer's memory on the other, if known, and whether contexts take
-    /// turns. One comparison decides whether to compute the costs again.
+    /// Follows a message. If the peer's device is unknown, it counts as the one before. One comparison decides whether to
+    /// compute the costs again.
     #[inline]
-    pub(crate) fn follow(
-        &mut self,
-        estimates: &Estimates,
-        device: Option<DeviceIndex>,
-        other: PeerDevice,
-        turns: bool,
-    ) -> bool {
-        let other = if other == PeerDevice::Unknown { self.other } else { other };
-        let changed =
-            (self.version, self.device, self.other, self.turns) != (self.known.version(), device, other, turns);
+    pub(crate) fn follow(&mut self, estimates: &Estimates, mut of: Pair) -> bool {
+        if of.other == PeerDevice::Unknown {
+            of.other = self.of.other;
+        }
+        let changed = (self.version, self.of) != (self.known.version(), of);
         if changed {
-            (self.version, self.device, self.other, self.turns) = (self.known.version(), device, other, turns);
-            self.costs = self.between(estimates, device, other, turns);
+            self.work_out(estimates, of);
         }
         changed
     }
@@ -48,50 +50,42 @@ impl Priced {
     /// Computes the costs again if more is known about the same devices.
     #[inline]
     pub(crate) fn catch_up(&mut self, estimates: &Estimates, turns: bool) -> bool {
-        self.follow(estimates, self.device, self.other, turns)
+        self.follow(estimates, Pair { turns, ..self.of })
+    }
+
+    #[cold]
+    fn work_out(&mut self, estimates: &Estimates, of: Pair) {
+        (self.version, self.of) = (self.known.version(), of);
+        self.costs = self.between(estimates, of);
     }
 
     /// Returns the present costs.
     #[inline]
     pub(crate) fn costs(&self, estimates: &Estimates) -> DeviceCosts {
-        match self.version == self.known.version() {
-            true => self.costs,
-            false => self.between(estimates, self.device, self.other, self.turns),
-        }
+        self.of(estimates, self.of)
     }
 
     /// Returns the sizes for which one copy pays, as [`DeviceCosts::direct_sizes`]. Until the location of the peer's
     /// memory is known, it may be on the same device, too. A protocol that is never tried never shows its cost.
     pub(crate) fn direct_sizes(&self, estimates: &Estimates) -> (usize, usize) {
         let (from, to) = self.costs(estimates).direct_sizes();
-        if self.other != PeerDevice::Unknown {
+        if self.of.other != PeerDevice::Unknown {
             return (from, to);
         }
-        let within = self.between(estimates, self.device, PeerDevice::Same, self.turns).direct_sizes();
+        let within = self.between(estimates, Pair { other: PeerDevice::Same, ..self.of }).direct_sizes();
         (from.min(within.0), to.max(within.1))
     }
 
     /// Returns the costs between these two devices.
-    pub(crate) fn of(
-        &self,
-        estimates: &Estimates,
-        device: Option<DeviceIndex>,
-        other: PeerDevice,
-        turns: bool,
-    ) -> DeviceCosts {
-        match (self.device, self.other, self.turns) == (device, other, turns) {
-            true => self.costs(estimates),
-            false => self.between(estimates, device, other, turns),
+    #[inline]
+    pub(crate) fn of(&self, estimates: &Estimates, of: Pair) -> DeviceCosts {
+        match (self.version, self.of) == (self.known.version(), of) {
+            true => self.costs,
+            false => self.between(estimates, of),
         }
     }
 
-    fn between(
-        &self,
-        estimates: &Estimates,
-        device: Option<DeviceIndex>,
-        other: PeerDevice,
-        turns: bool,
-    ) -> DeviceCosts {
+    fn between(&self, estimates: &Estimates, Pair { device, other, turns }: Pair) -> DeviceCosts {
         let measured = device.map_or_else(|| self.known.of_any(), |device| self.known.of(device));
         estimates.costs(measured, other, turns)
     }

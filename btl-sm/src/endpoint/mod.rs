@@ -17,7 +17,7 @@ use cableway_common_cuda::{Exported, Location};
 
 use self::messages::Owner;
 use crate::NAME;
-use crate::cost::{self, PeerDevice, Priced};
+use crate::cost::{self, Pair, PeerDevice, Priced};
 use crate::device_copy::Recent;
 use crate::device_copy::handle::Handle as DeviceHandle;
 use crate::distance;
@@ -121,10 +121,14 @@ impl SmEndpoint {
 
     /// Adapts to the devices of a message, and to new facts about them.
     fn follow(&mut self, local: &Location, other: PeerDevice) {
-        let turns = self.inner.device_copies.turns.are_taken();
-        if self.priced.follow(&self.inner.settings.device_costs, local.device, other, turns) {
+        let pair = self.pair(local, other);
+        if self.priced.follow(&self.inner.settings.device_costs, pair) {
             self.limit_copies();
         }
+    }
+
+    fn pair(&self, local: &Location, other: PeerDevice) -> Pair {
+        Pair { device: local.device, other, turns: self.inner.device_copies.turns.are_taken() }
     }
 
     fn limit_copies(&mut self) {
@@ -179,8 +183,7 @@ impl Endpoint for SmEndpoint {
     fn transfer_cost(&self, mover: Mover, local: &Location, remote: &RemoteHandle) -> Cost {
         let Some(handle) = DeviceHandle::view(remote) else { return self.cost(mover.operation(), local) };
         let other = self.other(local, handle);
-        let turns = self.inner.device_copies.turns.are_taken();
-        let costs = self.priced.of(&self.inner.settings.device_costs, local.device, other, turns);
+        let costs = self.priced.of(&self.inner.settings.device_costs, self.pair(local, other));
         let copier = if mover.is_peer() { self.peer.rank } else { self.inner.job.rank };
         // Only the higher rank takes turns, and only on one device.
         if other == PeerDevice::Same && copier != self.inner.job.rank.min(self.peer.rank) {
@@ -192,11 +195,9 @@ impl Endpoint for SmEndpoint {
     fn waits_for_turn(&self, local: &Location, remote: &RemoteHandle, len: u64) -> bool {
         let turns = &self.inner.device_copies.turns;
         let Some(handle) = DeviceHandle::view(remote).filter(|_| turns.are_taken()) else { return false };
-        if self.other(local, handle) != PeerDevice::Same {
-            return false;
-        }
-        let costs = self.priced.of(&self.inner.settings.device_costs, local.device, PeerDevice::Same, true);
-        let waits = costs.direct.exceeds(&costs.staged, len);
+        let other = self.other(local, handle);
+        let costs = self.priced.of(&self.inner.settings.device_costs, self.pair(local, other));
+        let waits = other == PeerDevice::Same && costs.direct.exceeds(&costs.staged, len);
         if waits {
             turns.avoid();
         }

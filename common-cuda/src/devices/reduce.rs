@@ -1,7 +1,7 @@
 //! Reductions of device memory.
 
 use super::Devices;
-use crate::copies::ReductionRun;
+use crate::copies::{CopyQueue, ReductionRun};
 use crate::copy::Order;
 use crate::error::DeviceError;
 use crate::kernels::{Class, Folding};
@@ -13,22 +13,27 @@ impl Devices {
     /// kind of operation loads them, which may wait until the device has nothing else to do. Returns false if the
     /// operation does not apply to such elements, if kernels are switched off, or if the driver refuses.
     pub fn can_reduce(&self, at: &Location, operation: ReduceOperation, element: Element) -> bool {
-        let class = Class::of(operation, element);
-        operation.applies_to(element)
-            && at.on_device()
-            && self.platform_at(at).is_some_and(|platform| {
-                platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.can_reduce(class))
-            })
+        self.has_reducers(at, operation, element, CopyQueue::can_reduce)
     }
 
     /// Checks the same, but loads the kernels only while the default stream is idle and that is not held off. Until then it
     /// returns false.
     pub fn can_reduce_now(&self, at: &Location, operation: ReduceOperation, element: Element) -> bool {
+        self.has_reducers(at, operation, element, CopyQueue::can_reduce_now)
+    }
+
+    fn has_reducers(
+        &self,
+        at: &Location,
+        operation: ReduceOperation,
+        element: Element,
+        load: impl Fn(&CopyQueue, Class) -> bool,
+    ) -> bool {
         let class = Class::of(operation, element);
         operation.applies_to(element)
             && at.on_device()
             && self.platform_at(at).is_some_and(|platform| {
-                platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.can_reduce_now(class))
+                platform.settings.kernels && platform.queue(at).is_ok_and(|queue| load(&queue, class))
             })
     }
 

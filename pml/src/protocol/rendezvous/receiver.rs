@@ -6,7 +6,7 @@ use cableway_btl::{self as btl, Access, Flags, Mover};
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::header::{AbortHeader, Fin};
-use crate::core::Active;
+use crate::core::{Active, Link};
 use crate::error::Error;
 use crate::protocol::context::{Context, Links, Step, default_stream};
 use crate::protocol::get::Remote;
@@ -175,12 +175,7 @@ fn announcement(
     let Channel { links, state } = channel;
     let abilities = links.abilities();
     let both = remote.filter(|_| announced.addressable && shape.on_device);
-    let waits = |remote: Remote| {
-        let link = links.active.iter().find(|other| other.serial == remote.link);
-        link.is_some_and(|link| {
-            link.endpoint.waits_for_turn(transfer.buffer.location(), &remote.handle, transfer.wanted)
-        })
-    };
+    let by = both.and_then(|remote| Some((links.active.iter().find(|link| link.serial == remote.link)?, remote)));
     let pieces = announced.addressable && shape.packed && !cx.core.copy_only();
     Announcement {
         len: transfer.wanted,
@@ -197,16 +192,15 @@ fn announcement(
         timed: false,
         mixed: announced.on_device != shape.on_device,
         page_locked,
-        waits_for_turn: both.is_some_and(waits),
-        costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
+        waits_for_turn: by.is_some_and(|(link, remote)| {
+            link.endpoint.waits_for_turn(transfer.buffer.location(), &remote.handle, transfer.wanted)
+        }),
+        costs: by.map_or(Costs::NOT_ASKED, |(link, remote)| copy_costs(link, transfer, &remote)),
     }
 }
 
 /// Returns the cost of a GET from the memory that the sender exposed, and of a PUT by the sender.
-fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
-    let Some(link) = links.active.iter().find(|other| other.serial == remote.link) else {
-        return Costs::NOT_ASKED;
-    };
+fn copy_costs(link: &Link, transfer: &Incoming, remote: &Remote) -> Costs {
     let cost = |mover| link.endpoint.transfer_cost(mover, transfer.buffer.location(), &remote.handle);
     Costs { get: cost(Mover::Fetches), put: cost(Mover::PeerStores), ..Costs::NOT_ASKED }
 }
