@@ -159,11 +159,5 @@ rma() {
     done >"$results/log/rma-times.txt"
     echo "Microseconds, and operations a second of the tests whose name ends in -rate; medians of ${RMA_ROUNDS:-3} rounds" >"$results/rma.txt"
     rma_table "$results/log/rma-times.txt" >>"$results/rma.txt" || echo "FAILED: there is no table" >>"$results/rma.txt"
-    cat "$results/rma.txt"
-    if grep -q FAILED "$results/rma.txt"; then
-        failed=$((failed + $(grep -c FAILED "$results/rma.txt")))
-        cp "$results/log/rma-errors.txt" "$results/" 2>/dev/null
-    else
-        ok=$((ok + 1))
-    fi
+    verdict rma
 }

@@ -232,11 +232,5 @@ streams() {
         stream_table "$results/log/streams-times.txt" || echo "FAILED: there is no table"
         stream_programs
     } >"$results/streams.txt"
-    cat "$results/streams.txt"
-    if grep -q FAILED "$results/streams.txt"; then
-        failed=$((failed + $(grep -c FAILED "$results/streams.txt")))
-        cp "$results/log/streams-errors.txt" "$results/" 2>/dev/null
-    else
-        ok=$((ok + 1))
-    fi
+    verdict streams
 }

@@ -65,11 +65,5 @@ windows() {
         echo "Microseconds of an operation that is flushed, and of each of 64 that are; medians of ${WINDOW_ROUNDS:-3} rounds"
         windows_table "$results/log/windows-times.txt"
     } >"$results/windows.txt"
-    cat "$results/windows.txt"
-    if grep -q FAILED "$results/windows.txt"; then
-        failed=$((failed + $(grep -c FAILED "$results/windows.txt")))
-        cp "$results/log/windows-errors.txt" "$results/" 2>/dev/null
-    else
-        ok=$((ok + 1))
-    fi
+    verdict windows
 }

@@ -6,7 +6,6 @@
  * turns on a device's compute engine. Copies that need 0.1 ms and more with two processes, but not with one, use it.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,22 +38,13 @@ static void *stream;
 static char *host;
 static address here, there;
 
-static void *driver(const char *name)
+static void give_up(const char *why)
 {
-    static void *library;
-    if (!library) {
-        char path[4096];
-        const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
-        snprintf(path, sizeof path, "%s%slibcuda.so.1", folder ? folder : "", folder && *folder ? "/" : "");
-        library = dlopen(path, RTLD_NOW);
-    }
-    void *function = library ? dlsym(library, name) : NULL;
-    if (!function) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(1);
-    }
-    return function;
+    fprintf(stderr, "%s\n", why);
+    exit(1);
 }
+
+#include "device.h"
 
 static void check(int result, const char *call)
 {
@@ -98,28 +88,30 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-static void use_device(void)
+static void allocate(void)
 {
-    void *context;
-    int device;
-    CALL(cuInit, (unsigned), 0);
-    CALL(cuDeviceGet, (int *, int), &device, 0);
-    CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, device);
-    CALL(cuCtxSetCurrent, (void *), context);
-    CALL(cuMemAlloc_v2, (address *, size_t), &here, MOST);
-    CALL(cuMemAlloc_v2, (address *, size_t), &there, MOST);
-    CALL(cuMemAllocHost_v2, (void **, size_t), (void **)&host, MOST);
+    use_device(0);
+    here = (address)device_buffer(MOST);
+    there = (address)device_buffer(MOST);
+    page_locked = 1;
+    host = device_buffer(MOST);
     CALL(cuStreamCreate, (void *, unsigned), &stream, NON_BLOCKING);
+}
+
+static void release(void)
+{
+    device_release(host);
+    page_locked = 0;
+    device_release((char *)here);
+    device_release((char *)there);
 }
 
 /* Waits until the word has this value, which another process writes. */
 static void wait_for(volatile long *word, long wanted, double began)
 {
     while (*word != wanted)
-        if (now() - began > LIMIT) {
-            fprintf(stderr, "another process is gone\n");
-            exit(1);
-        }
+        if (now() - began > LIMIT)
+            give_up("another process is gone");
 }
 
 /* `turn` counts the copies of all processes. */
@@ -130,7 +122,7 @@ static void process(int me, int processes, volatile long *turn)
     CPU_ZERO(&core);
     CPU_SET((size_t)me, &core);
     sched_setaffinity(0, sizeof core, &core);
-    use_device();
+    allocate();
     long done = 0;
     for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= kinds[kind].most; i++) {
@@ -146,8 +138,10 @@ static void process(int me, int processes, volatile long *turn)
             }
             wait_for(turn, done, now());
             if (me == 0)
-                printf("%d %-24s %8zu %8.1f\n", processes, kinds[kind].name, sizes[i], (now() - began) * 1e6 / ROUNDS / processes);
+                printf("%d %-24s %8zu %8.1f\n", processes, kinds[kind].name, sizes[i],
+                       (now() - began) * 1e6 / ROUNDS / processes);
         }
+    release();
     exit(0);
 }
 
