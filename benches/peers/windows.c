@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TARGET = 1, BURST = 64 };
+enum { TARGET = 1, BURST = 64, WARM_UP = 8 };
 
 static int device = -1;
 
@@ -79,9 +79,10 @@ static double timed(const struct origin *origin, enum operation operation, int b
     return MPI_Wtime() - began;
 }
 
-/* Microseconds of one operation. */
+/* Microseconds of one operation, without the first ones, which map memory and load kernels. */
 static double measure(const struct origin *origin, enum operation operation, int burst, double seconds)
 {
+    timed(origin, operation, burst, WARM_UP);
     long rounds = 1;
     double taken = timed(origin, operation, burst, rounds);
     while (taken < seconds / 8) {

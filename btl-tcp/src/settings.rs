@@ -16,6 +16,7 @@ const LONGEST_MESSAGE: usize = 256 << 20;
 /// See the parameters `btl_tcp_*`.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    /// The longest message that leaves at once, with its header.
     pub(crate) eager_limit: usize,
     /// Largest fragment of host data.
     pub(crate) max_send_size: usize,
@@ -68,7 +69,8 @@ impl Settings {
             }
             Ok(value.max(2 * MAX_HEADER))
         };
-        let eager_limit = size("btl_tcp_eager_limit", parameters.btl_tcp_eager_limit)?;
+        // Sizes are powers of two, so the limit counts data.
+        let eager_limit = size("btl_tcp_eager_limit", parameters.btl_tcp_eager_limit)? + MAX_HEADER;
         Ok(Settings {
             eager_limit,
             max_send_size: size("btl_tcp_max_send_size", parameters.btl_tcp_max_send_size)?.max(eager_limit),
@@ -146,9 +148,9 @@ mod tests {
     #[test]
     fn limits_are_consistent() {
         let settings = settings(&["btl_tcp_eager_limit=1M", "btl_tcp_max_send_size=1", "device_chunk_size=1"]).unwrap();
-        assert_eq!(settings.max_send_size, 1 << 20);
+        let with_header = (1 << 20) + MAX_HEADER;
+        assert_eq!((settings.max_send_size, settings.device_max_send_size), (with_header, with_header));
         assert!(settings.max_message() >= settings.max_send_size);
-        assert_eq!(settings.device_max_send_size, 1 << 20);
     }
 
     #[test]

@@ -144,7 +144,6 @@ impl Btl for Tcp {
             tx.post_finished(&self.shared.request_queue);
             // The peer can still read everything that its kernel has acknowledged, even if closing the own end with
             // unread data resets the connection.
-            // with unread data resets it.
             flushed &= match &tx.state {
                 State::Connected(socket) => {
                     tx.outbox.is_empty() && sys::unacknowledged_bytes(socket).is_ok_and(|bytes| bytes == 0)

@@ -207,7 +207,7 @@ parameters {
         "Set it to a shared folder where ranks of one node run in different network namespaces. Otherwise they use tcp.";
 
     btl_tcp_eager_limit: Size = "64K",
-        "largest message that is sent eagerly over tcp, including its header",
+        "largest message that is sent eagerly over tcp",
         "A larger limit saves a round trip, and costs memory for unexpected messages.";
     btl_tcp_if_include: Text = "",
         "interfaces to use, by name or CIDR address, separated by commas; empty means all except the excluded ones",
