@@ -35,6 +35,13 @@ fn a_kernel_that_faults_does_not_hold_up_other_ranks() {
 }
 
 #[test]
+fn kernels_that_fill_the_device_delay_no_copy_and_hold_up_nothing() {
+    // Of each process: four messages of each size and round, a call beside the kernel, and sums; blocks by rank 1.
+    let each = 3 * (3 * (4 + 1) + 1);
+    support::assert_checked(&run(2, "streams_occupied", &[]), 2 * each + 3);
+}
+
+#[test]
 fn what_cannot_be_enqueued_is_refused_and_errors_are_told() {
     for level in ["single", "multiple"] {
         let run = run(2, "streams_errors", &[level]);
