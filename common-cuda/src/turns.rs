@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 /// The end of a copy was seen this soon, or its time says nothing.
 const SEEN_WITHIN: Duration = Duration::from_micros(20);
-/// So many slow copies in a row are no chance.
-const ENOUGH: u32 = 2;
+/// What a slow copy adds to the suspicion, from which a fast one takes 1. Where an accumulate's data is copied before the
+/// kernel of another context, and its answer after it, every other copy is slow.
+const SLOW: u32 = 2;
+/// So much suspicion is no chance: two slow copies in a row, or with one fast copy between them.
+const ENOUGH: u32 = 3;
 /// So many operations avoid turns before one is tried again.
 const LASTING: u32 = 256;
 
@@ -20,8 +23,8 @@ const LASTING: u32 = 256;
 pub struct Turns {
     /// A small copy that takes longer has waited for another context.
     limit: Duration,
-    /// Slow copies in a row.
-    slow: AtomicU32,
+    /// How much the last copies speak for turns.
+    suspicion: AtomicU32,
     /// Operations that avoid turns yet.
     left: AtomicU32,
 }
@@ -50,7 +53,7 @@ impl Watch {
 impl Turns {
     /// Begins without a copy. A device takes `turn` to change contexts.
     pub fn new(turn: Duration) -> Turns {
-        Turns { limit: turn / 2, slow: AtomicU32::new(0), left: AtomicU32::new(0) }
+        Turns { limit: turn / 2, suspicion: AtomicU32::new(0), left: AtomicU32::new(0) }
     }
 
     /// Checks whether operations should avoid the compute engine.
@@ -72,11 +75,14 @@ impl Turns {
 
     /// Notes how long it took, and the time since it was last seen under way.
     fn note_times(&self, taken: Duration, unseen: Duration) {
+        let suspicion = self.suspicion.load(Ordering::Relaxed);
         if taken < self.limit {
-            self.slow.store(0, Ordering::Relaxed);
-        } else if unseen <= SEEN_WITHIN && self.slow.fetch_add(1, Ordering::Relaxed) + 1 >= ENOUGH {
+            self.suspicion.store(suspicion.saturating_sub(1), Ordering::Relaxed);
+        } else if unseen <= SEEN_WITHIN && suspicion + SLOW < ENOUGH {
+            self.suspicion.store(suspicion + SLOW, Ordering::Relaxed);
+        } else if unseen <= SEEN_WITHIN {
             // One more slow copy suffices when the next one is tried.
-            self.slow.store(ENOUGH - 1, Ordering::Relaxed);
+            self.suspicion.store(ENOUGH - SLOW, Ordering::Relaxed);
             self.left.store(LASTING, Ordering::Relaxed);
         }
     }
@@ -93,7 +99,7 @@ mod tests {
     #[test]
     fn slow_copies_in_a_row_show_turns_until_a_fast_one_is_seen() {
         let turns = Turns::new(LONG);
-        for taken in [LONG, SHORT, LONG] {
+        for taken in [LONG, SHORT, SHORT, LONG] {
             turns.note_times(taken, SHORT);
             assert!(!turns.are_taken());
         }
@@ -112,6 +118,17 @@ mod tests {
             turns.note_times(taken, SHORT);
             assert!(!turns.are_taken());
         }
+    }
+
+    #[test]
+    fn every_second_copy_being_slow_shows_turns() {
+        let turns = Turns::new(LONG);
+        for taken in [SHORT, LONG, SHORT] {
+            turns.note_times(taken, SHORT);
+            assert!(!turns.are_taken());
+        }
+        turns.note_times(LONG, SHORT);
+        assert!(turns.are_taken());
     }
 
     #[test]
