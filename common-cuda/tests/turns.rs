@@ -76,5 +76,12 @@ fn small_runs_are_copied_in_rows_if_contexts_take_turns() {
         let before = in_rows(&app);
         check(&devices, &[(0, 2), (10, 33), (100, 5000), (10_000, 50_001)]);
         assert_eq!(in_rows(&app) - before, 1 + 2 + 1 + 2);
+        // The driver reads small runs of other memory at once. Before it reads rows it may wait for work of the program.
+        let ordinary = vec![1; 5000];
+        let mut batch = devices.batch(&to.location(), Direction::HostToDevice, Order::None).unwrap();
+        // SAFETY: both buffers outlive the completion.
+        unsafe { batch.copy(to.as_device_ptr(), ordinary.as_ptr(), 4096) };
+        batch.finish().unwrap().wait().unwrap();
+        assert_eq!(in_rows(&app) - before, 1 + 2 + 1 + 2);
     });
 }

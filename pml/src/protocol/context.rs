@@ -1,7 +1,7 @@
 //! The context of the protocols' calls, and the steps that the core runs for them later.
 
 use cableway_base::Rank;
-use cableway_btl::{Fragment, Received, Region, Retained};
+use cableway_btl::{Fragment, Received, Region, Retained, SharedBytes};
 use cableway_common_cuda::{BounceBuffer, BouncePool, Completion, DeviceError, Direction, Location};
 
 use super::host_costs::Kept;
@@ -111,6 +111,20 @@ pub(crate) fn hold(core: &Core, message: &Received<'_>, header_len: usize) -> Op
         let address = message.bytes().skip(header_len).as_ptr();
         return Some(Held { address, source: Source::Retained { _message: message } });
     }
+    in_bounce_buffer(core, payload)
+}
+
+/// Keeps an unexpected message for a device to copy from: its payload in a bounce buffer if one is free, otherwise where
+/// it is.
+pub(crate) fn hold_unexpected(core: &Core, message: UnexpectedMessage) -> Held {
+    in_bounce_buffer(core, SharedBytes::from_private(&message.payload)).unwrap_or_else(|| {
+        // Boxed, because it must not move while the device copies from it.
+        let message = Box::new(message);
+        Held { address: message.payload.as_ptr(), source: Source::Unexpected { _message: message } }
+    })
+}
+
+fn in_bounce_buffer(core: &Core, payload: SharedBytes<'_>) -> Option<Held> {
     let fits = |pool: &&BouncePool| payload.len() <= pool.chunk_size();
     let mut buffer = [&core.small_bounce, &core.bounce].into_iter().filter(fits).find_map(BouncePool::take)?;
     payload.copy_to(&mut buffer);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use cableway_btl::{Error as BtlError, Fragment, FragmentKind, Received, Sent, SharedBytes, Transfer};
 use cableway_common_cuda::{DeviceError, Order};
 
-use super::context::{AfterCopy, Context, Held, Operation, Shared, Source, Step, hold};
+use super::context::{AfterCopy, Context, Held, Operation, Shared, Step, hold, hold_unexpected};
 use super::host_costs;
 use super::probe::{Cost, Message, Passes, Probe, Quote, Start};
 use super::receive_buffer::ReceiveBuffer;
@@ -215,9 +215,7 @@ pub(crate) fn deliver_unexpected(
     done: &mut Done,
 ) {
     if buffer.is_on_device() && !unexpected.payload.is_empty() {
-        // Boxed, because it must not move while the device copies from it.
-        let unexpected = Box::new(unexpected);
-        let held = Held { address: unexpected.payload.as_ptr(), source: Source::Unexpected { _message: unexpected } };
+        let held = hold_unexpected(core, unexpected);
         deliver_to_device((core, shared), (request, buffer), status, held, done);
     } else {
         deliver_now((request, buffer), status, SharedBytes::from_private(&unexpected.payload), done);
