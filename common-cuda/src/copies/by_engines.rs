@@ -67,10 +67,8 @@ impl Mechanism for ByEngines {
         let landing = (landing && Landing::suits(&self.pieces)).then(|| unsafe { Landing::prepare(&self.pieces) });
         copies.ordered_stream(workspace)?;
         let together = copies.page_locked || direction.is_on_devices();
-        // The driver may wait for work of the program before it reads rows of other memory.
-        let in_rows = copies.page_locked;
         // SAFETY: the caller that added the pieces promises that their ranges are valid until the operation is done.
-        let issued = unsafe { workspace.streams.issue(direction, &self.pieces[begun..], together, in_rows) };
+        let issued = unsafe { workspace.streams.issue(direction, &self.pieces[begun..], together) };
         let followed = issued.and_then(|once| match landing {
             Some(landing) if once => {
                 self.state = State::Landing(landing);

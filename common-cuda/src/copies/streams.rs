@@ -157,10 +157,9 @@ impl CopyStreams {
         direction: Direction,
         pieces: &[RowCopy],
         together: bool,
-        in_rows_too: bool,
     ) -> Result<bool, Failure> {
         let (stream, driver) = (self.of(direction)?, self.context.driver);
-        let least = if in_rows_too { self.least_in_rows(direction, together) } else { usize::MAX };
+        let least = self.least_in_rows(direction, together);
         let one_by_one = || {
             pieces.iter().try_for_each(|piece| {
                 for part in in_rows(piece, least).iter().flatten() {
@@ -193,16 +192,17 @@ impl CopyStreams {
             && !self.turns.are_taken()
     }
 
-    /// Returns the least bytes of a run that is copied in rows.
+    /// Returns the least bytes of a run that is copied in rows. The driver may wait for work of the program before it reads
+    /// rows of host memory that is not page-locked.
     fn least_in_rows(&self, direction: Direction, page_locked: bool) -> usize {
-        if direction != Direction::HostToDevice || !self.context.driver.inlines_copies() {
+        if direction != Direction::HostToDevice || !page_locked || !self.context.driver.inlines_copies() {
             return usize::MAX;
         }
         if self.turns.are_taken() {
             self.turns.avoid();
             return ANY;
         }
-        if page_locked { WORTH_ROWS } else { usize::MAX }
+        WORTH_ROWS
     }
 
     fn destroy(&self, stream: Stream) {

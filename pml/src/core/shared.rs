@@ -9,7 +9,7 @@ use cableway_base::lock::{Lock, Locking};
 use cableway_base::parameters::DeviceProtocols;
 use cableway_base::{Counters, Parameters, Rank};
 use cableway_btl::{Btl, Modex};
-use cableway_common_cuda::{BouncePool, Devices, HostPool, ScratchPool, StreamQueries};
+use cableway_common_cuda::{BounceBuffer, BouncePool, Devices, HostPool, ScratchPool, StreamQueries};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -40,8 +40,8 @@ pub(crate) struct Core {
     pub(crate) orders: StreamQueries,
     /// Bounce buffers for payloads that must wait for a device in memory that cannot. Small messages come by the
     /// window.
-    pub(crate) small_bounce: BouncePool,
-    pub(crate) bounce: BouncePool,
+    small_bounce: BouncePool,
+    bounce: BouncePool,
     /// Host memory of any size for data in transit, and device memory.
     pub(crate) host_pool: HostPool,
     pub(crate) scratch_pool: ScratchPool,
@@ -167,6 +167,12 @@ impl Core {
             parameters,
             devices,
         })
+    }
+
+    /// Takes a bounce buffer of at least `len` bytes. Returns `None` if none is free, or all are smaller.
+    pub(crate) fn bounce_buffer(&self, len: usize) -> Option<BounceBuffer> {
+        let pools = [&self.small_bounce, &self.bounce];
+        pools.into_iter().filter(|pool| pool.chunk_size() >= len).find_map(BouncePool::take)
     }
 
     /// Counts a turn of progress. Returns whether it polls idle transports.

@@ -2,7 +2,7 @@
 
 use cableway_base::Rank;
 use cableway_btl::{Fragment, Received, Region, Retained, SharedBytes};
-use cableway_common_cuda::{BounceBuffer, BouncePool, Completion, DeviceError, Direction, Location};
+use cableway_common_cuda::{BounceBuffer, Completion, DeviceError, Direction, Location};
 
 use super::host_costs::Kept;
 use super::scratch::Scratches;
@@ -125,8 +125,7 @@ pub(crate) fn hold_unexpected(core: &Core, message: UnexpectedMessage) -> Held {
 }
 
 fn in_bounce_buffer(core: &Core, payload: SharedBytes<'_>) -> Option<Held> {
-    let fits = |pool: &&BouncePool| payload.len() <= pool.chunk_size();
-    let mut buffer = [&core.small_bounce, &core.bounce].into_iter().filter(fits).find_map(BouncePool::take)?;
+    let mut buffer = core.bounce_buffer(payload.len())?;
     payload.copy_to(&mut buffer);
     Some(Held { address: buffer.as_mut_ptr(), source: Source::Bounce { _buffer: buffer } })
 }

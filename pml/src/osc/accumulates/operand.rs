@@ -35,10 +35,7 @@ impl Operand {
             let on_host = || engine.host_pool().take(len).map(|memory| Operand::Host(memory, len));
             return Operand::on_device(engine, at, len).or_else(on_host);
         }
-        let core = engine.core();
-        let pools = [&core.small_bounce, &core.bounce];
-        let buffer = pools.into_iter().filter(|pool| pool.chunk_size() >= len).find_map(|pool| pool.take());
-        buffer.map(|buffer| Operand::Bounce(buffer, len))
+        engine.core().bounce_buffer(len).map(|buffer| Operand::Bounce(buffer, len))
     }
 
     /// Takes memory of the device. Returns `None` if there is none now.
