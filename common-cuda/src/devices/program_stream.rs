@@ -9,7 +9,7 @@ use crate::driver::{Failure, FailureKind, Stream};
 use crate::error::DeviceError;
 use crate::facts::Vendor;
 use crate::location::{DeviceIndex, Location, MemoryClass};
-use crate::word_operation::WordOperation;
+use crate::word_operation::{WordAccess, WordOperation};
 
 /// A stream that the program has made, in a context of the program.
 pub struct ProgramStream {
@@ -35,6 +35,11 @@ pub enum StreamStep {
 }
 
 impl StreamStep {
+    /// Returns whether the stream waits for a word.
+    pub fn is_wait(&self) -> bool {
+        self.word().is_some_and(|operation| matches!(operation.access, WordAccess::Wait(_)))
+    }
+
     fn is_word(&self) -> bool {
         matches!(self, StreamStep::Word(_))
     }

@@ -6,6 +6,7 @@ use cableway_common_cuda::{StreamStep, WaitCondition, WordOperation};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
+use super::connections::warn_of_waiting;
 use super::gated::{Gated, StartGate};
 use super::message::StreamMessage;
 use super::operation::{Described, Message, StreamJob};
@@ -147,6 +148,7 @@ impl<'s> StreamBatch<'s> {
         if steps.is_empty() {
             return Ok(());
         }
+        let waits = steps.iter().any(StreamStep::is_wait);
         // The thread may look before the stream writes, which does no harm.
         let posted = self.refuse_capture().and_then(|captured| {
             // SAFETY: the words of the state, and what prepared operations use, live as long as the stream uses them; others
@@ -169,6 +171,9 @@ impl<'s> StreamBatch<'s> {
             true => self.shared.called(),
             false if !self.prepared.is_empty() => self.shared.posted(),
             false => {}
+        }
+        if waits && posted.is_ok() {
+            warn_of_waiting(self.shared, self.state);
         }
         posted.map(drop)
     }

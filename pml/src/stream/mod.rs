@@ -21,6 +21,7 @@
 
 mod alone;
 mod batch;
+mod connections;
 mod gated;
 mod handle;
 mod imported;

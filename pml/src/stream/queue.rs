@@ -110,6 +110,11 @@ impl<O: Awaited> Queue<O> {
         released
     }
 
+    /// Returns whether the stream has waits that it is not released from.
+    pub(super) fn has_waits(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
     /// Returns whether nothing is left to do for the thread until the next call.
     pub(super) fn is_idle(&self) -> bool {
         self.is_idle_at(self.reached)

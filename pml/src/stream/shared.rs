@@ -73,6 +73,12 @@ impl Shared {
         self.control.lock().streams.clone()
     }
 
+    /// Returns the streams if there are at least so many, and none otherwise.
+    pub(super) fn streams_if_at_least(&self, number: usize) -> Vec<Arc<StreamState>> {
+        let control = self.control.lock();
+        if control.streams.len() >= number { control.streams.clone() } else { Vec::new() }
+    }
+
     /// Tells the thread that a call was added.
     pub(super) fn called(&self) {
         let mut control = self.control.lock();

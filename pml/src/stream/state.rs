@@ -145,6 +145,11 @@ impl StreamState {
         !self.has_passed_posts() && self.program.goes_on() && !self.is_program_idle()
     }
 
+    /// Returns whether the stream waits for messages, now or when it gets there.
+    pub(super) fn may_wait(&self) -> bool {
+        self.queue.lock().has_waits() || self.has_posts()
+    }
+
     /// Returns whether the stream has done all of the program's work, or its context does no more work.
     fn is_program_idle(&self) -> bool {
         self.program.is_idle().unwrap_or_else(|_| self.program.check().is_err())

@@ -8,6 +8,7 @@ use cableway_base::fork::Origin;
 use cableway_common_cuda::{Holder, ProgramStream, Vendor};
 use parking_lot::Mutex;
 
+use super::connections::connections;
 use super::gated::{Gated, StartGate};
 use super::handle::Stream;
 use super::message::StreamMessage;
@@ -19,9 +20,6 @@ use super::state::{StreamState, WORDS};
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::tag::{Communicator, Engine};
-
-/// NVIDIA's driver reads the number of hardware queues from this variable.
-const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 /// All streams of an engine, and their thread. Clones share one state. Every method may be called from any thread.
 #[derive(Clone)]
@@ -167,7 +165,7 @@ impl Streams {
         if !self.inner.origin.is_here() || shared.engine.is_forked() {
             return Err(Error::Forked);
         }
-        if vendor == Vendor::Nvidia && std::env::var_os(CONNECTIONS).is_some_and(|connections| connections == "1") {
+        if vendor == Vendor::Nvidia && connections() == 1 {
             return Err(Error::OneConnection);
         }
         // SAFETY: the caller's promise.

@@ -8,6 +8,7 @@ mod order;
 mod pingpong;
 mod prepared;
 mod puts;
+mod queues;
 mod random;
 mod together;
 
@@ -29,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
         everywhere(2, &[], &[("CUDA_DEVICE_MAX_CONNECTIONS", "2")], "streams_pingpong");
     }),
     ("streams::one_hardware_queue_is_refused", one_queue),
+    ("streams::as_many_waiting_streams_as_queues_are_warned_of", queues::are_counted),
     ("streams::random_programs_give_what_a_model_gives", || {
         for (ranks, seed) in [(2, "1"), (2, "2"), (3, "3")] {
             everywhere(ranks, &[], &[("STREAMS_SEED", seed), ("SIM_CUDA_SEED", seed)], "streams_random");
@@ -93,6 +95,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_random", random::random),
     ("streams_thousand", order::thousand),
     ("streams_each_other", order::each_other),
+    ("streams_many", queues::many),
     ("streams_errors", ends::errors),
     ("streams_idle", ends::idle),
     ("streams_idle_prepared", ends::idle_beside_prepared),
