@@ -4,14 +4,18 @@
  *
  * Lines `context MILLISECONDS`: what its creation takes. Lines `held BEFORE KIND STREAMS`: so many streams, which did BEFORE
  * and then wait, hold up work of this kind in another stream; `-` if 40 streams do not. Lines `default KIND OF WAITS`: one
- * stream waits, and work in the default stream is held up in so many of 80 trials.
+ * stream waits, and work in the default stream is held up in so many of 80 trials. Lines `attribute CALL BEFORE AFTER`: in so many
+ * of 80 trials the default stream has not done a synchronous call before, and after SYNC_MEMOPS is set on an allocation that the
+ * call fills, or another one. `blocking` stands for no call, and a blocking stream that waits.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MOST = 1 << 20, STREAMS = 40, TRIALS = 80, HOST = 1, DEVICE = 2, NOT_READY = 600, NON_BLOCKING = 1, MAPPED = 2, AT_LEAST = 0 };
+enum { MOST = 1 << 20, STREAMS = 40, TRIALS = 80 };
+/* The driver's. */
+enum { HOST = 1, DEVICE = 2, NOT_READY = 600, NON_BLOCKING = 1, MAPPED = 2, AT_LEAST = 0, SYNC_MEMOPS = 6 };
 
 typedef unsigned long long address;
 
@@ -160,6 +164,35 @@ static int default_held(const struct kind *kind, void **streams)
     return held;
 }
 
+static void fill_now(address at) { CALL(cuMemsetD8_v2, (address, unsigned char, size_t), at, 1, MOST); }
+
+static void copy_now(address at)
+{
+    static char ordinary[4096];
+    CALL(cuMemcpyHtoD_v2, (address, const void *, size_t), at, ordinary, sizeof ordinary);
+}
+
+/* Counts the trials in which the default stream is busy before and after the attribute is set on `at`, whose address it returns. */
+static void attribute(const char *name, void (*call)(address), int other, void *blocking)
+{
+    int before = 0, after = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        address at = (address)device_buffer(MOST), filled = other ? here : at;
+        unsigned yes = 1;
+        CALL(cuCtxSynchronize, (void));
+        if (blocking)
+            wait_value(blocking, ++value_now);
+        else
+            call(filled);
+        before += !is_done(NULL);
+        CALL(cuPointerSetAttribute, (const void *, int, address), &yes, SYNC_MEMOPS, at);
+        after += !is_done(NULL);
+        let_go(value_now);
+        device_release((char *)at);
+    }
+    printf("attribute %s %d %d\n", name, before, after);
+}
+
 int main(void)
 {
     void *streams[STREAMS], *other;
@@ -184,6 +217,14 @@ int main(void)
         }
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         printf("default %s %d %d\n", kinds[k].name, default_held(&kinds[k], streams), TRIALS);
+    page_locked = 0;
+    attribute("fill", fill_now, 0, NULL);
+    attribute("from-host", copy_now, 0, NULL);
+    attribute("fill-of-another", fill_now, 1, NULL);
+    void *blocking;
+    CALL(cuStreamCreate, (void *, unsigned), &blocking, 0);
+    attribute("blocking", NULL, 0, blocking);
+    page_locked = 1;
     device_release(host);
     page_locked = 0;
     device_release((char *)here);

@@ -29,10 +29,13 @@ use crate::memo::Memo;
 static QUERIES: AtomicU64 = AtomicU64::new(1);
 
 /// A point in time, as the number of queries of default streams before it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(u64);
 
 impl Moment {
+    /// Comes before all work, so that there is nothing to wait for.
+    pub(crate) const START: Moment = Moment(0);
+
     /// Returns the present moment: before every later query.
     #[inline]
     pub(crate) fn now() -> Moment {

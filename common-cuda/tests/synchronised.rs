@@ -4,7 +4,9 @@
 mod common;
 
 use cableway_common_cuda::{BufferKind, CopyOrder, DeviceBuffer, DeviceIndex, Devices, Location, Order};
+use common::app::BLOCKING_STREAM;
 use common::{app, devices, devices_with, isolated, on_simulated_driver};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const LEN: usize = 1 << 20;
 /// Work in streams takes that long.
@@ -98,6 +100,40 @@ fn an_allocation_is_known_while_others_are_met() {
         app.cuCtxSynchronize().unwrap();
         filled();
         assert_eq!(order(&devices, &first), Order::Synchronised);
+    });
+}
+
+/// The default stream waits for a blocking stream, which may wait for a message. Synchronous calls on the allocation are over
+/// once the driver has been asked.
+#[test]
+fn new_memory_follows_no_blocking_stream_while_mappings_are_held() {
+    isolated("new_memory_follows_no_blocking_stream_while_mappings_are_held", SLOW, || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        // The context is known.
+        meet(&devices, &locate(&devices, app.malloc(LEN)));
+        let _held = devices.hold_mappings_firmly();
+        let (blocking, mut word) = (app.stream(BLOCKING_STREAM), std::ptr::null_mut());
+        // Portable and mapped.
+        app.cuMemHostAlloc(&raw mut word, 64, 3).unwrap();
+        // SAFETY: 64 bytes of host memory.
+        unsafe { word.cast::<u8>().write_bytes(0, 64) };
+        for round in 1..20_u8 {
+            let (filled, other) = (app.malloc(LEN), app.malloc(LEN));
+            app.cuMemsetD8(filled, round, LEN).unwrap();
+            let at = locate(&devices, filled);
+            app.wait_value(blocking, word.expose_provenance() as u64, round.into(), 0);
+            for at in [at, locate(&devices, other)] {
+                assert_eq!(order(&devices, &at), Order::Synchronised);
+                assert!(devices.ask_default_stream(&at).unwrap());
+            }
+            assert!(read(&devices, filled).iter().all(|&byte| byte == round), "stale bytes in round {round}");
+            // SAFETY: an aligned word that is never freed.
+            unsafe { AtomicU32::from_ptr(word.cast()) }.store(round.into(), Ordering::Release);
+            app.cuStreamSynchronize(blocking).unwrap();
+            app.cuMemFree(filled).unwrap();
+            app.cuMemFree(other).unwrap();
+        }
     });
 }
 

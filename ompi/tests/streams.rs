@@ -28,6 +28,17 @@ fn messages_are_in_the_order_of_streams_at_every_thread_level() {
     }
 }
 
+/// Messages that are staged, and collectives on copies in host memory, follow no stream that waits.
+#[test]
+fn nothing_staged_waits_for_a_stream_that_waits() {
+    for [name, value] in [["pml_cableway_device_protocols", "copy"], ["pml_cableway_coll_performer", "mpi"]] {
+        let mut command = support::mpirun(2);
+        command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).args(["--mca", name, value]);
+        command.arg(support::program("streams")).arg("single");
+        support::assert_checked(&support::finish_within(&mut command, LIMIT).assert_success(), 1500);
+    }
+}
+
 #[test]
 fn a_kernel_that_faults_does_not_hold_up_other_ranks() {
     let run = run(3, "streams_faulted", &[]);

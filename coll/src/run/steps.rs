@@ -204,14 +204,19 @@ impl Site {
         };
         let reduction =
             Reduction { operation, element, count: elements, destinations: &[destination], sources, kept: None };
+        let devices = &shared.pools.devices;
+        let len = elements as usize * element.size();
+        let order_of = |address: *const u8| devices.order(&devices.classify(address, len));
+        let order = match self.settled {
+            true => Order::None,
+            false => sources.iter().fold(order_of(destination), |order, &source| order.max(order_of(source))),
+        };
         // SAFETY: as above, in memory of the device, until the step has ended.
-        match unsafe { shared.pools.devices.reduce(at, Order::AfterDefaultStream, &reduction) }? {
+        match unsafe { devices.reduce(at, order, &reduction) }? {
             Some(run) => Ok(Some(run)),
             None => {
                 // SAFETY: as above.
-                unsafe {
-                    reduce::through_host(&shared.pools.devices, combine, destination, sources, elements as usize)
-                }?;
+                unsafe { reduce::through_host(devices, combine, destination, sources, elements as usize) }?;
                 Ok(None)
             }
         }

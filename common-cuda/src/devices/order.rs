@@ -37,10 +37,11 @@ impl CopyOrder {
         self.settled = true;
     }
 
-    /// Returns the order of an access to the buffer at `at`: none if the work that the default stream had when the
-    /// operation began is known to be done. Makes a driver call only for an allocation that it meets for the first time.
+    /// Returns the order of an access to the buffer at `at`: none for host memory, or if the work that the default stream
+    /// had when the operation began is known to be done. Makes a driver call only for an allocation that it meets for the
+    /// first time.
     pub fn of(&self, at: &Location, devices: &Devices) -> Order {
-        if self.settled {
+        if self.settled || !at.on_device() {
             Order::None
         } else if devices.is_synchronised(at) {
             Order::Synchronised
@@ -108,7 +109,8 @@ impl Devices {
         let Some(since) = platform.contexts().and_then(|contexts| contexts.synchronised(at.buffer_id)) else {
             return false;
         };
-        self.settled_since(at, since)
+        since == Moment::START
+            || self.settled_since(at, since)
             || platform.queue(at).is_ok_and(|queue| {
                 let default_stream = &queue.workspace.default_stream;
                 default_stream.look_at_mark();

@@ -14,6 +14,7 @@ pub(super) struct Copies<'a> {
 struct Open {
     at: Location,
     direction: Direction,
+    order: Order,
     batch: CopyBatch,
 }
 
@@ -41,14 +42,15 @@ impl<'a> Copies<'a> {
             return Ok(());
         }
         let direction = if IN { Direction::DeviceToHost } else { Direction::HostToDevice };
-        let same =
-            |open: &Open| (open.at.device, open.at.context, open.direction) == (at.device, at.context, direction);
+        let order = self.devices.order(&at);
+        let of = |at: &Location| (at.device, at.context);
+        let same = |open: &Open| (of(&open.at), open.direction, open.order) == (of(&at), direction, order);
         let index = match self.batches.iter().position(same) {
             Some(index) => index,
             None => {
-                let mut batch = self.devices.batch(&at, direction, Order::AfterDefaultStream)?;
+                let mut batch = self.devices.batch(&at, direction, order)?;
                 batch.page_locked();
-                self.batches.push(Open { at, direction, batch });
+                self.batches.push(Open { at, direction, order, batch });
                 self.batches.len() - 1
             }
         };

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
 use crate::abi::{Address, In, List, Out, driver_api, numbers};
 use crate::capture;
 use crate::driver::check_initialised;
+use crate::early;
 use crate::error::{Error, Outcome};
 use crate::settings::Settings;
 use crate::space::{Kind, Range, SPACE};
@@ -162,8 +163,7 @@ driver_api! {
     }
 
     6000 cuPointerSetAttribute: fn cuPointerSetAttribute(value: In<c_uint>, attribute: c_int, address: Address) {
-        let space = SPACE.get()?.read();
-        let range = space.find(address).ok_or(Error::INVALID_VALUE)?;
+        let range = SPACE.get()?.read().find(address).cloned().ok_or(Error::INVALID_VALUE)?;
         if attribute != SYNC_MEMOPS {
             return Err(Error::INVALID_VALUE);
         }
@@ -172,6 +172,7 @@ driver_api! {
         }
         capture::unsafe_call()?;
         range.synchronous.store(value.get()? != 0, Ordering::Relaxed);
+        early::wait(range.id);
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use cudarc::driver::sys::CUmemorytype;
 
 use crate::abi::{Address, In, driver_api};
 use crate::context::current;
+use crate::early::{Early, Return};
 use crate::error::{Error, Outcome};
 use crate::landing::{Block, Keep, Landing};
 use crate::space::{Extent, Kind, SPACE};
@@ -101,15 +102,6 @@ impl Rows {
     }
 }
 
-/// The time when a call returns.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Return {
-    /// As for the synchronous functions.
-    Synchronous,
-    /// As soon as the call's memory permits it.
-    Asynchronous,
-}
-
 fn salt() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(0x9E37_79B9, Ordering::Relaxed)
@@ -161,6 +153,9 @@ fn copy(dst: Rows, src: Rows, width: usize, height: usize, stream: &Arc<Stream>,
             blocks = copy_all_but_the_end(blocks, &to, stream)?;
         }
         stage(&mut blocks, &mut keep);
+    }
+    if returns == Return::Synchronous && !waits {
+        keep.early = Early::of(keep.ranges.iter().map(|range| range.id));
     }
     stream.submit(Box::new(Landing::new(blocks, keep, salt())))?;
     if waits { stream.wait() } else { Ok(()) }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::early::Early;
 use crate::schedule::Work;
 use crate::space::Range;
 
@@ -35,6 +36,8 @@ pub(crate) struct Keep {
     pub(crate) ranges: Vec<Arc<Range>>,
     /// Bytes of pageable memory, copied at the submission.
     pub(crate) staged: Vec<u8>,
+    /// Of a synchronous call that has returned.
+    pub(crate) early: Early,
 }
 
 /// A permutation of `0..count`.

@@ -57,6 +57,7 @@ mod copies;
 mod device;
 mod direct;
 mod driver;
+mod early;
 mod error;
 mod event;
 mod fills;

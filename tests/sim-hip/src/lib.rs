@@ -43,6 +43,7 @@ shared! {
     device = "../../sim-cuda/src/device.rs";
     direct = "../../sim-cuda/src/direct.rs";
     driver = "../../sim-cuda/src/driver.rs";
+    early = "../../sim-cuda/src/early.rs";
     error = "../../sim-cuda/src/error.rs";
     event = "../../sim-cuda/src/event.rs";
     fills = "../../sim-cuda/src/fills.rs";

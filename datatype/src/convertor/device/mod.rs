@@ -121,8 +121,8 @@ impl DeviceSide {
                     }
                     completion.wait()?;
                     let copier = Copier { devices: &self.devices, location, message, packed };
-                    // The order in which fragments use devices is unknown, so all of them wait.
-                    let order = if self.free { Order::None } else { Order::AfterDefaultStream };
+                    // The order in which fragments use devices is unknown, so each of them asks.
+                    let order = if self.free { Order::None } else { self.devices.order(location) };
                     // SAFETY: the caller's promise.
                     completion = unsafe { transfer_by_engines::<PACK>(&copier, part, order, &mut self.scratch) }?;
                 }

@@ -44,6 +44,47 @@ static void host_beside_a_waiting_stream(int other, size_t bytes)
     CHECK_EQUAL(cuda.free(waited) | cuda.free(out) | cuda.free(in), 0);
 }
 
+/* While a stream waits for a message, the host sends and receives memory that no message has used. The default stream waits
+ * for a blocking stream, but these messages do not. */
+static void fresh_memory_beside_a_waiting_stream(int other, size_t bytes, unsigned flags)
+{
+    enum { FRESH = 4 };
+    struct lane lane;
+    void *beside;
+    device_pointer waited = device_memory(bytes), reduced = device_memory(bytes), out[FRESH], in[FRESH];
+    CHECK_EQUAL(work.create(&beside, NON_BLOCKING), 0);
+    for (int i = 0; i < FRESH; i++) {
+        out[i] = device_memory(bytes);
+        in[i] = device_memory(bytes);
+        CHECK_EQUAL(work.fill(out[i], (unsigned char) (i + 1), bytes, beside), 0);
+    }
+    CHECK_EQUAL(work.synchronize(beside), 0);
+    lane_open_as(&lane, flags);
+    for (int i = 0; i < FRESH; i++) {
+        MPI_Request requests[2];
+        CHECK_EQUAL(MPIX_Recv_enqueue(at(waited), (int) bytes, MPI_BYTE, other, BESIDE_TAG, lane.comm,
+                                      MPI_STATUS_IGNORE),
+                    MPI_SUCCESS);
+        CHECK_EQUAL(MPI_Irecv(at(in[i]), (int) bytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[0]), MPI_SUCCESS);
+        CHECK_EQUAL(MPI_Isend(at(out[i]), (int) bytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[1]), MPI_SUCCESS);
+        CHECK_EQUAL(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE), MPI_SUCCESS);
+        CHECK_EQUAL(MPI_Allreduce(at(out[i]), at(reduced), (int) bytes, MPI_BYTE, MPI_BOR, MPI_COMM_WORLD), MPI_SUCCESS);
+        CHECK_EQUAL(work.query(lane.handle), NOT_READY);
+        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK_EQUAL(MPI_Send(at(out[i]), (int) bytes, MPI_BYTE, other, BESIDE_TAG, lane.comm), MPI_SUCCESS);
+        CHECK_EQUAL(work.synchronize(lane.handle), 0);
+        check_bytes(waited, bytes, i + 1);
+        check_bytes(in[i], bytes, i + 1);
+        check_bytes(reduced, bytes, i + 1);
+    }
+    lane_close(&lane);
+    CHECK_EQUAL(work.destroy(beside), 0);
+    for (int i = 0; i < FRESH; i++) {
+        CHECK_EQUAL(cuda.free(out[i]) | cuda.free(in[i]), 0);
+    }
+    CHECK_EQUAL(cuda.free(waited) | cuda.free(reduced), 0);
+}
+
 static pthread_t deleter;
 static volatile int deleted;
 

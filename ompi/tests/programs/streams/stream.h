@@ -15,7 +15,7 @@ static struct {
     int (*copy)(device_pointer, device_pointer, size_t, void *);
 } work;
 
-enum { NOT_READY = 600, NON_BLOCKING = 1 };
+enum { NOT_READY = 600, BLOCKING = 0, NON_BLOCKING = 1 };
 
 static inline void load_streams(void)
 {
@@ -51,11 +51,16 @@ static inline MPIX_Stream stream_of(void *handle)
     return stream;
 }
 
-static inline void lane_open(struct lane *lane)
+static inline void lane_open_as(struct lane *lane, unsigned flags)
 {
-    CHECK_EQUAL(work.create(&lane->handle, NON_BLOCKING), 0);
+    CHECK_EQUAL(work.create(&lane->handle, flags), 0);
     lane->stream = stream_of(lane->handle);
     CHECK_EQUAL(MPIX_Stream_comm_create(MPI_COMM_WORLD, lane->stream, &lane->comm), MPI_SUCCESS);
+}
+
+static inline void lane_open(struct lane *lane)
+{
+    lane_open_as(lane, NON_BLOCKING);
 }
 
 static inline void lane_close(struct lane *lane)
