@@ -172,7 +172,7 @@ static void copy_now(address at)
     CALL(cuMemcpyHtoD_v2, (address, const void *, size_t), at, ordinary, sizeof ordinary);
 }
 
-/* Counts the trials in which the default stream is busy before and after the attribute is set on `at`, whose address it returns. */
+/* Counts the trials in which the default stream is busy before and after the attribute is set on an allocation. */
 static void attribute(const char *name, void (*call)(address), int other, void *blocking)
 {
     int before = 0, after = 0;

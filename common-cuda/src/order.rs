@@ -4,7 +4,8 @@
 //! A program may send a buffer while its own copy or fill still writes it, because the driver returns from synchronous calls
 //! before they are complete. With `default_stream_order=auto`, the driver is asked once for each allocation to complete
 //! them first. One access then follows the work that the default stream had at that moment (its [`Mark`]), and later
-//! ones follow nothing.
+//! ones follow nothing. While mappings of peers' memory are held off, none follows anything: a blocking stream of the
+//! program may wait for the access then, and the default stream waits for that stream.
 //!
 //! If the driver refuses that for an allocation, or with `default_stream_order=legacy`, the first access of each operation
 //! follows all work in that stream, also kernels:

@@ -1,16 +1,19 @@
 //! With `default_stream_order=auto`, the driver completes the program's synchronous calls before they return. Operations
-//! then follow no work, except the first one on an allocation.
+//! then follow no work, except the first one on an allocation while mappings are not held off.
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use cableway_common_cuda::{BufferKind, CopyOrder, DeviceBuffer, DeviceIndex, Devices, Location, Order};
 use common::app::BLOCKING_STREAM;
-use common::{app, devices, devices_with, isolated, on_simulated_driver};
-use std::sync::atomic::{AtomicU32, Ordering};
+use common::{App, app, devices, devices_with, isolated, isolated_each, on_simulated_driver};
 
 const LEN: usize = 1 << 20;
 /// Work in streams takes that long.
 const SLOW: &[(&str, &str)] = &[("SIM_CUDA_DELAY_US", "20000")];
+/// So it does, and the driver does not wait for earlier synchronous calls when it is asked to complete later ones.
+const NOT_WAITING: &[(&str, &str)] = &[("SIM_CUDA_DELAY_US", "20000"), ("SIM_CUDA_EARLY", "1")];
 
 fn buffer(devices: &Devices, kind: BufferKind) -> DeviceBuffer {
     DeviceBuffer::new(devices, DeviceIndex(0), kind, LEN).unwrap()
@@ -40,9 +43,21 @@ fn meet(devices: &Devices, at: &Location) {
     }
 }
 
+/// Returns a word of host memory, 0 at first, for which streams can wait. It is never freed.
+fn word(app: &App) -> &'static AtomicU32 {
+    let mut address = std::ptr::null_mut();
+    // Portable and mapped.
+    app.cuMemHostAlloc(&raw mut address, 64, 3).unwrap();
+    // SAFETY: 64 bytes of aligned host memory, which only atomic operations access from now on.
+    unsafe {
+        address.cast::<u32>().write(0);
+        AtomicU32::from_ptr(address.cast())
+    }
+}
+
 #[test]
 fn the_first_operation_follows_earlier_work() {
-    isolated("the_first_operation_follows_earlier_work", SLOW, || {
+    isolated_each("the_first_operation_follows_earlier_work", &[SLOW, NOT_WAITING], |_| {
         let (app, devices) = (app(), devices());
         app.use_device(0);
         for round in 1..20 {
@@ -113,23 +128,18 @@ fn new_memory_follows_no_blocking_stream_while_mappings_are_held() {
         // The context is known.
         meet(&devices, &locate(&devices, app.malloc(LEN)));
         let _held = devices.hold_mappings_firmly();
-        let (blocking, mut word) = (app.stream(BLOCKING_STREAM), std::ptr::null_mut());
-        // Portable and mapped.
-        app.cuMemHostAlloc(&raw mut word, 64, 3).unwrap();
-        // SAFETY: 64 bytes of host memory.
-        unsafe { word.cast::<u8>().write_bytes(0, 64) };
+        let (blocking, word) = (app.stream(BLOCKING_STREAM), word(&app));
         for round in 1..20_u8 {
             let (filled, other) = (app.malloc(LEN), app.malloc(LEN));
             app.cuMemsetD8(filled, round, LEN).unwrap();
             let at = locate(&devices, filled);
-            app.wait_value(blocking, word.expose_provenance() as u64, round.into(), 0);
+            app.wait_value(blocking, word.as_ptr() as u64, round.into(), 0);
             for at in [at, locate(&devices, other)] {
                 assert_eq!(order(&devices, &at), Order::Synchronised);
                 assert!(devices.ask_default_stream(&at).unwrap());
             }
             assert!(read(&devices, filled).iter().all(|&byte| byte == round), "stale bytes in round {round}");
-            // SAFETY: an aligned word that is never freed.
-            unsafe { AtomicU32::from_ptr(word.cast()) }.store(round.into(), Ordering::Release);
+            word.store(round.into(), Ordering::Release);
             app.cuStreamSynchronize(blocking).unwrap();
             app.cuMemFree(filled).unwrap();
             app.cuMemFree(other).unwrap();
@@ -137,10 +147,29 @@ fn new_memory_follows_no_blocking_stream_while_mappings_are_held() {
     });
 }
 
+/// So it is when the allocation was met before, and the default stream has not passed that moment.
+#[test]
+fn an_allocation_met_before_follows_nothing_once_mappings_are_held() {
+    isolated("an_allocation_met_before_follows_nothing_once_mappings_are_held", SLOW, || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let (blocking, address) = (app.stream(BLOCKING_STREAM), app.malloc(LEN));
+        let word = word(&app);
+        app.cuMemsetD8(address, 1, LEN).unwrap();
+        app.wait_value(blocking, word.as_ptr() as u64, 1, 0);
+        let at = locate(&devices, address);
+        assert_eq!(order(&devices, &at), Order::AfterDefaultStream);
+        let _held = devices.hold_mappings_firmly();
+        assert_eq!(order(&devices, &at), Order::Synchronised);
+        assert!(read(&devices, address).iter().all(|&byte| byte == 1), "stale bytes");
+        word.store(1, Ordering::Release);
+    });
+}
+
 /// Another allocation at the same address is met anew.
 #[test]
 fn an_allocation_is_known_by_its_id() {
-    isolated("an_allocation_is_known_by_its_id", SLOW, || {
+    isolated_each("an_allocation_is_known_by_its_id", &[SLOW, NOT_WAITING], |_| {
         let (app, devices) = (app(), devices());
         app.use_device(0);
         let mut addresses = Vec::new();

@@ -1,7 +1,7 @@
 //! Single steps of a plan: messages, copies, reductions and exchanges under way.
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Completion, Order, Reduction, ReductionRun};
+use cableway_common_cuda::{Completion, Reduction, ReductionRun};
 use cableway_pml::{Buffer, Communicator, Engine};
 use smallvec::SmallVec;
 
@@ -163,7 +163,7 @@ impl Site {
                     sources.iter().map(|&source| self.address(source).cast_const()).collect();
                 if let Some(combine) = plan.combine {
                     let destination = self.address(*destination);
-                    started.reduction = self.reduce(shared, combine, destination, &sources, *elements)?;
+                    started.reduction = self.reduce((shared, plan), combine, destination, &sources, *elements)?;
                 }
             }
             Work::Fold { slots, elements } => {
@@ -190,7 +190,7 @@ impl Site {
     /// Starts a reduction by the device, or makes it by the host.
     fn reduce(
         &self,
-        shared: &Collectives,
+        (shared, plan): (&Collectives, &Plan),
         combine: Combine,
         destination: *mut u8,
         sources: &[*const u8],
@@ -206,11 +206,11 @@ impl Site {
             Reduction { operation, element, count: elements, destinations: &[destination], sources, kept: None };
         let devices = &shared.pools.devices;
         let len = elements as usize * element.size();
-        let order_of = |address: *const u8| devices.order(&devices.classify(address, len));
-        let order = match self.settled {
-            true => Order::None,
-            false => sources.iter().fold(order_of(destination), |order, &source| order.max(order_of(source))),
+        let order_of = |address: *const u8| {
+            let known = plan.known.find(address as usize, len);
+            devices.order(&known.unwrap_or_else(|| devices.classify(address, len)))
         };
+        let order = sources.iter().fold(order_of(destination), |order, &source| order.max(order_of(source)));
         // SAFETY: as above, in memory of the device, until the step has ended.
         match unsafe { devices.reduce(at, order, &reduction) }? {
             Some(run) => Ok(Some(run)),

@@ -109,8 +109,10 @@ impl Devices {
         let Some(since) = platform.contexts().and_then(|contexts| contexts.synchronised(at.buffer_id)) else {
             return false;
         };
+        // While mappings are held, a blocking stream may wait for the operation, and the default stream for that stream.
         since == Moment::START
             || self.settled_since(at, since)
+            || self.are_mappings_held()
             || platform.queue(at).is_ok_and(|queue| {
                 let default_stream = &queue.workspace.default_stream;
                 default_stream.look_at_mark();

@@ -207,7 +207,7 @@ impl Contexts {
         self.driver.synchronise_operations(address)?;
         // The driver has waited for earlier synchronous calls on the allocation (H200, driver 580). Other drivers may not, so
         // a mark tells when they are over. But the default stream waits for blocking streams of the program. While one
-        // of them may wait for a message, the mark might never be passed.
+        // of them may wait for a message, the mark might never be passed, and would hold up the other blocking streams.
         match self.keeper.gate.is_held() {
             true => Ok(Some(Moment::START)),
             false => default_stream.mark(),

@@ -1,10 +1,11 @@
 //! The queues of the device that NVIDIA's driver uses for a context.
 //!
 //! A stream that waits occupies one of them. Work of other streams goes to a queue that is free. When all are occupied, it
-//! waits behind a stream that waits, even the copies that would end the wait (`docs/decisions/021-queues-of-streams.md`).
+//! stays behind a stream that waits, even the copies that would end the wait (`docs/decisions/021-queues-of-streams.md`).
 
 use std::ffi::OsStr;
-use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_common_cuda::Vendor;
 
@@ -20,10 +21,11 @@ const MOST: usize = 32;
 
 /// Returns the number of queues of a context.
 pub(super) fn connections() -> usize {
-    of(std::env::var_os(VARIABLE).as_deref())
+    static NUMBER: OnceLock<usize> = OnceLock::new();
+    *NUMBER.get_or_init(|| of(std::env::var_os(VARIABLE).as_deref()))
 }
 
-/// Returns the number that a value of the variable means.
+/// Returns the number that a value of the variable means. Values that are no number count as none.
 fn of(value: Option<&OsStr>) -> usize {
     let number = value.and_then(OsStr::to_str).and_then(|value| value.trim().parse::<usize>().ok());
     number.filter(|&number| number > 0).map_or(DEFAULT, |number| number.min(MOST))
@@ -31,23 +33,25 @@ fn of(value: Option<&OsStr>) -> usize {
 
 /// Warns once if as many streams of a context may wait for messages as it has queues.
 pub(super) fn warn_of_waiting(shared: &Shared, one: &StreamState) {
-    let (at, queues) = (one.program.location(), connections());
-    let streams = shared.streams_if_at_least(queues);
-    if streams.is_empty() || at.device.and_then(|device| shared.engine.devices().vendor(device)) != Some(Vendor::Nvidia)
-    {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if WARNED.load(Ordering::Relaxed) {
         return;
     }
-    let waits = |state: &&Arc<StreamState>| state.program.location().context == at.context && state.may_wait();
-    let waiting = streams.iter().filter(waits).count();
-    if waiting >= queues {
-        cableway_base::warn_once("stream/connections", || {
-            format!(
-                "{waiting} streams wait for messages at once, and the driver has {queues} queues: a copy that ends a wait \
-                 may stay behind a stream that waits. Set {VARIABLE} to more, at most {MOST}, before the program starts, \
-                 or let fewer streams wait"
-            )
-        });
+    let (at, queues) = (one.program.location(), connections());
+    let waits = |state: &StreamState| state.program.location().context == at.context && state.has_waits();
+    let waiting = shared.count_if_at_least(queues, waits);
+    let vendor = || at.device.and_then(|device| shared.engine.devices().vendor(device));
+    if waiting < queues || vendor() != Some(Vendor::Nvidia) || WARNED.swap(true, Ordering::Relaxed) {
+        return;
     }
+    let more = match queues {
+        MOST => String::new(),
+        _ => format!("set {VARIABLE} to more, at most {MOST}, before the program starts, or "),
+    };
+    log::warn!(
+        "{waiting} streams may wait for messages at once, and the driver has {queues} queues, so a copy that ends a wait \
+         may stay behind a stream that waits: {more}let fewer streams wait"
+    );
 }
 
 #[cfg(test)]
@@ -55,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_variable_means_what_the_driver_makes_of_it() {
+    fn values_that_are_no_number_count_as_none() {
         let number = |value: &str| of(Some(OsStr::new(value)));
         assert_eq!(of(None), 8);
         assert_eq!([number("1"), number("2"), number(" 16 "), number("32"), number("64")], [1, 2, 16, 32, 32]);

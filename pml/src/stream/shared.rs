@@ -73,10 +73,10 @@ impl Shared {
         self.control.lock().streams.clone()
     }
 
-    /// Returns the streams if there are at least so many, and none otherwise.
-    pub(super) fn streams_if_at_least(&self, number: usize) -> Vec<Arc<StreamState>> {
+    /// Counts the streams with a property, if there are at least so many streams.
+    pub(super) fn count_if_at_least(&self, number: usize, has: impl Fn(&StreamState) -> bool) -> usize {
         let control = self.control.lock();
-        if control.streams.len() >= number { control.streams.clone() } else { Vec::new() }
+        if control.streams.len() < number { 0 } else { control.streams.iter().filter(|state| has(state)).count() }
     }
 
     /// Tells the thread that a call was added.

@@ -146,8 +146,8 @@ impl StreamState {
     }
 
     /// Returns whether the stream waits for messages, now or when it gets there.
-    pub(super) fn may_wait(&self) -> bool {
-        self.queue.lock().has_waits() || self.has_posts()
+    pub(super) fn has_waits(&self) -> bool {
+        self.queue.lock().has_waits()
     }
 
     /// Returns whether the stream has done all of the program's work, or its context does no more work.

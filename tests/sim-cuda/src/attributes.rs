@@ -172,7 +172,9 @@ driver_api! {
         }
         capture::unsafe_call()?;
         range.synchronous.store(value.get()? != 0, Ordering::Relaxed);
-        early::wait(range.id);
+        if !Settings::get().early {
+            early::wait(range.id);
+        }
         Ok(())
     }
 }

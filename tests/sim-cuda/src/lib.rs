@@ -34,6 +34,7 @@
 //! | `SIM_CUDA_FAIL` | calls that fail: `NAME:CODE[:WHICH]` separated by commas. `CODE` is a `CUresult`; `WHICH` is `N` (the N-th call of the process only, from 1) or `N+` (that one and all later ones); without it every call fails. `NAME` is the name without `_v2` and applies to every version of the function |
 //! | `SIM_CUDA_MISSING` | names without `_v2`, separated by commas, that `cuGetProcAddress` does not know |
 //! | `SIM_CUDA_DIRECT` | words separated by commas: `peer_memory` makes memory of `cuMemAlloc` accessible to verbs devices (and to a CPU, which does not fault then); `dma_buf` makes `cuMemGetHandleForAddressRange` return a descriptor, which cannot be mapped; with `mmap` and a version from 13030 on it can be mapped, and memory of `cuMemAlloc` has no legacy handle then; `gdrdrv` gives gdrcopy's library, which is this one, too (`libgdrapi.so.2` beside it), a device; `unseen` makes `cuFlushGPUDirectRDMAWrites` unavailable to the host |
+//! | `SIM_CUDA_EARLY` | 1 makes `cuPointerSetAttribute` return before earlier synchronous calls on the allocation are complete, which a driver on an H200 does not |
 //! | `SIM_CUDA_STATS` | a file to which the numbers of calls are written at exit, one line `NAME COUNT` for each function; `%p` in it is the process id. A process without calls writes no file |
 //!
 //! # What it exports besides the driver's functions

@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) faults: Vec<Fault>,
     pub(crate) missing: Vec<String>,
     pub(crate) direct: Direct,
+    /// `SYNC_MEMOPS` is set although synchronous calls on the allocation are not complete.
+    pub(crate) early: bool,
     pub(crate) stats: Option<PathBuf>,
 }
 
@@ -104,6 +106,7 @@ impl Settings {
                 .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect())
                 .unwrap_or_default(),
             direct: variable("DIRECT").map(|text| Direct::parse(&text)).unwrap_or_default(),
+            early: number("EARLY") == Some(1),
             stats: variable("STATS")
                 .filter(|text| !text.is_empty())
                 .map(|text| text.replace("%p", &std::process::id().to_string()).into()),

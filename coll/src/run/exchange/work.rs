@@ -68,7 +68,6 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
     ];
     let order = own.iter().fold(Order::None, |order, block| match scene.on_device(block) {
         Some(memory) => order.max(devices.order(&memory.range.location)),
-        None if scene.site.settled => order,
         None => Order::AfterDefaultStream,
     });
     let work =

@@ -44,6 +44,12 @@ static void host_beside_a_waiting_stream(int other, size_t bytes)
     CHECK_EQUAL(cuda.free(waited) | cuda.free(out) | cuda.free(in), 0);
 }
 
+/* No bits of two ranks are the same. */
+static unsigned char fresh_value(int i, int rank)
+{
+    return (unsigned char) ((i + 1) << (4 * rank));
+}
+
 /* While a stream waits for a message, the host sends and receives memory that no message has used. The default stream waits
  * for a blocking stream, but these messages do not. */
 static void fresh_memory_beside_a_waiting_stream(int other, size_t bytes, unsigned flags)
@@ -56,7 +62,7 @@ static void fresh_memory_beside_a_waiting_stream(int other, size_t bytes, unsign
     for (int i = 0; i < FRESH; i++) {
         out[i] = device_memory(bytes);
         in[i] = device_memory(bytes);
-        CHECK_EQUAL(work.fill(out[i], (unsigned char) (i + 1), bytes, beside), 0);
+        CHECK_EQUAL(work.fill(out[i], fresh_value(i, test.rank), bytes, beside), 0);
     }
     CHECK_EQUAL(work.synchronize(beside), 0);
     lane_open_as(&lane, flags);
@@ -73,9 +79,9 @@ static void fresh_memory_beside_a_waiting_stream(int other, size_t bytes, unsign
         MPI_Barrier(MPI_COMM_WORLD);
         CHECK_EQUAL(MPI_Send(at(out[i]), (int) bytes, MPI_BYTE, other, BESIDE_TAG, lane.comm), MPI_SUCCESS);
         CHECK_EQUAL(work.synchronize(lane.handle), 0);
-        check_bytes(waited, bytes, i + 1);
-        check_bytes(in[i], bytes, i + 1);
-        check_bytes(reduced, bytes, i + 1);
+        check_bytes(waited, bytes, fresh_value(i, other));
+        check_bytes(in[i], bytes, fresh_value(i, other));
+        check_bytes(reduced, bytes, fresh_value(i, 0) | fresh_value(i, 1));
     }
     lane_close(&lane);
     CHECK_EQUAL(work.destroy(beside), 0);
