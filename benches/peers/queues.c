@@ -166,11 +166,13 @@ static int default_held(const struct kind *kind, void **streams)
 
 static void fill_now(address at) { CALL(cuMemsetD8_v2, (address, unsigned char, size_t), at, 1, MOST); }
 
-static void copy_now(address at)
-{
-    static char ordinary[4096];
-    CALL(cuMemcpyHtoD_v2, (address, const void *, size_t), at, ordinary, sizeof ordinary);
-}
+static void within_now(address at) { CALL(cuMemcpyDtoD_v2, (address, address, size_t), at, there, MOST); }
+static void pinned_now(address at) { CALL(cuMemcpyHtoD_v2, (address, const void *, size_t), at, host, MOST); }
+
+static char ordinary[MOST];
+
+static void small_now(address at) { CALL(cuMemcpyHtoD_v2, (address, const void *, size_t), at, ordinary, 4096); }
+static void large_now(address at) { CALL(cuMemcpyHtoD_v2, (address, const void *, size_t), at, ordinary, MOST); }
 
 /* Counts the trials in which the default stream is busy before and after the attribute is set on an allocation. */
 static void attribute(const char *name, void (*call)(address), int other, void *blocking)
@@ -219,7 +221,10 @@ int main(void)
         printf("default %s %d %d\n", kinds[k].name, default_held(&kinds[k], streams), TRIALS);
     page_locked = 0;
     attribute("fill", fill_now, 0, NULL);
-    attribute("from-host", copy_now, 0, NULL);
+    attribute("from-host-4K", small_now, 0, NULL);
+    attribute("from-host-1M", large_now, 0, NULL);
+    attribute("from-pinned-1M", pinned_now, 0, NULL);
+    attribute("within", within_now, 0, NULL);
     attribute("fill-of-another", fill_now, 1, NULL);
     void *blocking;
     CALL(cuStreamCreate, (void *, unsigned), &blocking, 0);
