@@ -8,60 +8,15 @@
  * of 80 trials the default stream has not done a synchronous call before, and after SYNC_MEMOPS is set on an allocation that the
  * call fills, or another one. `blocking` stands for no call, and a blocking stream that waits.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "calls.h"
 
 enum { MOST = 1 << 20, STREAMS = 40, TRIALS = 80 };
 /* The driver's. */
-enum { HOST = 1, DEVICE = 2, NOT_READY = 600, NON_BLOCKING = 1, MAPPED = 2, AT_LEAST = 0, SYNC_MEMOPS = 6 };
-
-typedef unsigned long long address;
-
-/* CUDA_MEMCPY2D */
-struct rows {
-    size_t src_x, src_y;
-    int src_type;
-    const void *src_host;
-    address src_device;
-    void *src_array;
-    size_t src_pitch, dst_x, dst_y;
-    int dst_type;
-    void *dst_host;
-    address dst_device;
-    void *dst_array;
-    size_t dst_pitch, width, height;
-};
+enum { NOT_READY = 600, NON_BLOCKING = 1, MAPPED = 2, AT_LEAST = 0, SYNC_MEMOPS = 6 };
 
 static char *host;
 static address here, there, word_address;
 static volatile unsigned *word;
-
-static void give_up(const char *why)
-{
-    fprintf(stderr, "%s\n", why);
-    exit(1);
-}
-
-#include "device.h"
-
-static void check(int result, const char *call)
-{
-    if (result != 0) {
-        fprintf(stderr, "%s returned %d\n", call, result);
-        exit(1);
-    }
-}
-
-#define CALL(name, types, ...) check(((int(*) types)driver(#name))(__VA_ARGS__), #name)
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void nothing(void *stream) { (void)stream; }
 static void fill(void *stream) { CALL(cuMemsetD8Async, (address, unsigned char, size_t, void *), here, 1, 4096, stream); }
@@ -70,12 +25,7 @@ static void small(void *stream) { CALL(cuMemcpyHtoDAsync_v2, (address, void *, s
 static void large(void *stream) { CALL(cuMemcpyHtoDAsync_v2, (address, void *, size_t, void *), here, host, MOST, stream); }
 static void out(void *stream) { CALL(cuMemcpyDtoHAsync_v2, (void *, address, size_t, void *), host, here, 4096, stream); }
 
-static void two_rows(void *stream)
-{
-    struct rows rows = {.src_type = HOST, .src_host = host, .dst_type = DEVICE, .dst_device = here, .height = 2};
-    rows.width = rows.src_pitch = rows.dst_pitch = 2048;
-    CALL(cuMemcpy2DAsync_v2, (struct rows *, void *), &rows, stream);
-}
+static void two_rows(void *stream) { copy_two_rows(here, host, 4096, stream); }
 
 static void value(void *stream)
 {

@@ -10,13 +10,11 @@
  * The words lie in host memory, or in the memory of the device whose stream waits for them.
  * Prints one line for each: way, place of the words, bytes, microseconds one way.
  */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "calls.h"
 
-typedef unsigned long long device_ptr;
+#include <pthread.h>
+
+typedef address device_ptr;
 typedef void *handle;
 
 /* cuda.h: CUstreamBatchMemOpParams. */
@@ -38,22 +36,6 @@ static int (*enable_peer)(handle, unsigned), (*allocate)(device_ptr *, size_t), 
 static int (*allocate_host)(void **, size_t, unsigned), (*stream_create)(handle *, unsigned), (*synchronize)(handle);
 static int (*copy)(device_ptr, device_ptr, size_t, handle);
 static int (*operate)(handle, unsigned, struct operation *, unsigned);
-
-static void give_up(const char *why)
-{
-    fprintf(stderr, "%s\n", why);
-    exit(1);
-}
-
-#include "device.h"
-
-static void check(int status, const char *what)
-{
-    if (status != 0) {
-        fprintf(stderr, "%s: the driver says %d\n", what, status);
-        exit(1);
-    }
-}
 
 static void load(void)
 {
@@ -137,13 +119,6 @@ static void *play(void *argument)
     }
     check(synchronize(sides[me].stream), "cuStreamSynchronize");
     return NULL;
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 static int ascending(const void *one, const void *other)

@@ -6,55 +6,18 @@
  * turns on a device's compute engine. Copies that need 0.1 ms and more with two processes, but not with one, use it.
  */
 #define _GNU_SOURCE
+#include "calls.h"
+
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 100, MOST = 4 << 20, HOST = 1, DEVICE = 2, NOT_READY = 600, NON_BLOCKING = 1, LIMIT = 10 };
-
-typedef unsigned long long address;
-
-/* CUDA_MEMCPY2D */
-struct rows {
-    size_t src_x, src_y;
-    int src_type;
-    const void *src_host;
-    address src_device;
-    void *src_array;
-    size_t src_pitch, dst_x, dst_y;
-    int dst_type;
-    void *dst_host;
-    address dst_device;
-    void *dst_array;
-    size_t dst_pitch, width, height;
-};
+enum { ROUNDS = 100, MOST = 4 << 20, NOT_READY = 600, NON_BLOCKING = 1, LIMIT = 10 };
 
 static void *stream;
 static char *host;
 static address here, there;
-
-static void give_up(const char *why)
-{
-    fprintf(stderr, "%s\n", why);
-    exit(1);
-}
-
-#include "device.h"
-
-static void check(int result, const char *call)
-{
-    if (result != 0) {
-        fprintf(stderr, "%s returned %d\n", call, result);
-        exit(1);
-    }
-}
-
-#define CALL(name, types, ...) check(((int(*) types)driver(#name))(__VA_ARGS__), #name)
 
 static void within(size_t size) { CALL(cuMemcpyDtoDAsync_v2, (address, address, size_t, void *), here, there, size, stream); }
 static void to_host(size_t size) { CALL(cuMemcpyDtoHAsync_v2, (void *, address, size_t, void *), host, here, size, stream); }
@@ -67,12 +30,7 @@ static void value(size_t size)
     CALL(cuStreamWriteValue32_v2, (void *, address, unsigned, unsigned), stream, here, 1, 0);
 }
 
-static void two_rows(size_t size)
-{
-    struct rows rows = {.src_type = HOST, .src_host = host, .dst_type = DEVICE, .dst_device = here, .height = 2};
-    rows.width = rows.src_pitch = rows.dst_pitch = size / 2;
-    CALL(cuMemcpy2DAsync_v2, (struct rows *, void *), &rows, stream);
-}
+static void two_rows(size_t size) { copy_two_rows(here, host, size, stream); }
 
 static const struct {
     const char *name;
@@ -80,13 +38,6 @@ static const struct {
     size_t most;
 } kinds[] = {{"within the device", within, MOST}, {"to the host", to_host, MOST}, {"from the host", from_host, MOST},
              {"from the host, two rows", two_rows, MOST}, {"fill", fill, MOST}, {"value", value, 8}};
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void allocate(void)
 {
