@@ -16,7 +16,11 @@ fn mpirun(ranks: u32, name: &str, arguments: &[&str]) -> Command {
 }
 
 fn run(ranks: u32, name: &str, arguments: &[&str]) -> support::Finished {
-    let run = support::finish_within(&mut mpirun(ranks, name, arguments), LIMIT).assert_success();
+    finish(&mut mpirun(ranks, name, arguments))
+}
+
+fn finish(command: &mut Command) -> support::Finished {
+    let run = support::finish_within(command, LIMIT).assert_success();
     assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
     run
 }
@@ -31,11 +35,10 @@ fn messages_are_in_the_order_of_streams_at_every_thread_level() {
 /// Messages that are staged, and collectives on copies in host memory, follow no stream that waits.
 #[test]
 fn nothing_staged_waits_for_a_stream_that_waits() {
-    for [name, value] in [["pml_cableway_device_protocols", "copy"], ["pml_cableway_coll_performer", "mpi"]] {
-        let mut command = support::mpirun(2);
-        command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).args(["--mca", name, value]);
-        command.arg(support::program("streams")).arg("single");
-        support::assert_checked(&support::finish_within(&mut command, LIMIT).assert_success(), 1500);
+    for (name, value) in [("device_protocols", "copy"), ("coll_performer", "mpi")] {
+        let mut command = mpirun(2, "streams", &["single"]);
+        command.env(format!("OMPI_MCA_pml_cableway_{name}"), value);
+        support::assert_checked(&finish(&mut command), 1500);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Single steps of a plan: messages, copies, reductions and exchanges under way.
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Completion, Reduction, ReductionRun};
+use cableway_common_cuda::{Completion, Order, Reduction, ReductionRun};
 use cableway_pml::{Buffer, Communicator, Engine};
 use smallvec::SmallVec;
 
@@ -159,11 +159,8 @@ impl Site {
                 self.send(shared, on, (me, id), self.buffer(plan, from), messages)?;
             }
             Work::Reduce { destination, sources, elements } => {
-                let sources: SmallVec<[*const u8; 4]> =
-                    sources.iter().map(|&source| self.address(source).cast_const()).collect();
                 if let Some(combine) = plan.combine {
-                    let destination = self.address(*destination);
-                    started.reduction = self.reduce((shared, plan), combine, destination, &sources, *elements)?;
+                    started.reduction = self.reduce(scene, combine, *destination, sources, *elements)?;
                 }
             }
             Work::Fold { slots, elements } => {
@@ -190,33 +187,45 @@ impl Site {
     /// Starts a reduction by the device, or makes it by the host.
     fn reduce(
         &self,
-        (shared, plan): (&Collectives, &Plan),
+        scene: &Scene<'_>,
         combine: Combine,
-        destination: *mut u8,
-        sources: &[*const u8],
+        to: Place,
+        from: &[Place],
         elements: u64,
     ) -> Result<Option<ReductionRun>, Error> {
+        let destination = self.address(to);
+        let sources: SmallVec<[*const u8; 4]> = from.iter().map(|&place| self.address(place).cast_const()).collect();
         let Combine { operation, element } = combine;
         let Working::Device(at) = &self.working else {
             // SAFETY: the plan's places hold the elements, and are in host memory that no message accesses now.
-            unsafe { reduce::on_host(combine, destination, sources, elements as usize) };
+            unsafe { reduce::on_host(combine, destination, &sources, elements as usize) };
             return Ok(None);
         };
-        let reduction =
-            Reduction { operation, element, count: elements, destinations: &[destination], sources, kept: None };
-        let devices = &shared.pools.devices;
-        let len = elements as usize * element.size();
-        let order_of = |address: *const u8| {
-            let known = plan.known.find(address as usize, len);
-            devices.order(&known.unwrap_or_else(|| devices.classify(address, len)))
+        let destinations = [destination];
+        let reduction = Reduction {
+            operation,
+            element,
+            count: elements,
+            destinations: &destinations,
+            sources: &sources,
+            kept: None,
         };
-        let order = sources.iter().fold(order_of(destination), |order, &source| order.max(order_of(source)));
+        let devices = &scene.shared.pools.devices;
+        let len = elements as usize * element.size();
+        let order_of = |place: &Place| match *place {
+            Place::Scratch(_) => Order::None,
+            Place::User(address) => {
+                let locate = || devices.classify(std::ptr::with_exposed_provenance(address), len);
+                devices.order(&scene.plan.known.find(address, len).unwrap_or_else(locate))
+            }
+        };
+        let order = from.iter().map(order_of).fold(order_of(&to), Order::max);
         // SAFETY: as above, in memory of the device, until the step has ended.
         match unsafe { devices.reduce(at, order, &reduction) }? {
             Some(run) => Ok(Some(run)),
             None => {
                 // SAFETY: as above.
-                unsafe { reduce::through_host(devices, combine, destination, sources, elements as usize) }?;
+                unsafe { reduce::through_host(devices, combine, destination, &sources, elements as usize) }?;
                 Ok(None)
             }
         }

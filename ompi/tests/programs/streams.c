@@ -301,9 +301,8 @@ int main(int argc, char **argv)
         waits_of_the_host(sizes[i]);
         two_streams(sizes[i]);
         plain_peer(sizes[i]);
-        host_beside_a_waiting_stream(other, sizes[i]);
-        fresh_memory_beside_a_waiting_stream(other, sizes[i], NON_BLOCKING);
-        fresh_memory_beside_a_waiting_stream(other, sizes[i], BLOCKING);
+        host_beside_a_waiting_stream(other, sizes[i], NON_BLOCKING);
+        host_beside_a_waiting_stream(other, sizes[i], BLOCKING);
     }
     host_memory();
     wildcards();

@@ -5,7 +5,6 @@
 
 use std::ffi::OsStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_common_cuda::Vendor;
 
@@ -33,25 +32,23 @@ fn of(value: Option<&OsStr>) -> usize {
 
 /// Warns once if as many streams of a context may wait for messages as it has queues.
 pub(super) fn warn_of_waiting(shared: &Shared, one: &StreamState) {
-    static WARNED: AtomicBool = AtomicBool::new(false);
-    if WARNED.load(Ordering::Relaxed) {
-        return;
-    }
     let (at, queues) = (one.program.location(), connections());
     let waits = |state: &StreamState| state.program.location().context == at.context && state.has_waits();
     let waiting = shared.count_if_at_least(queues, waits);
     let vendor = || at.device.and_then(|device| shared.engine.devices().vendor(device));
-    if waiting < queues || vendor() != Some(Vendor::Nvidia) || WARNED.swap(true, Ordering::Relaxed) {
+    if waiting < queues || vendor() != Some(Vendor::Nvidia) {
         return;
     }
-    let more = match queues {
-        MOST => String::new(),
-        _ => format!("set {VARIABLE} to more, at most {MOST}, before the program starts, or "),
-    };
-    log::warn!(
-        "{waiting} streams may wait for messages at once, and the driver has {queues} queues, so a copy that ends a wait \
-         may stay behind a stream that waits: {more}let fewer streams wait"
-    );
+    cableway_base::warn_once("stream/connections", || {
+        let more = match queues {
+            MOST => String::new(),
+            _ => format!("set {VARIABLE} to more, at most {MOST}, before the program starts, or "),
+        };
+        format!(
+            "{waiting} streams may wait for messages at once, and the driver has {queues} queues, so a copy that ends a \
+             wait may stay behind a stream that waits: {more}let fewer streams wait"
+        )
+    });
 }
 
 #[cfg(test)]

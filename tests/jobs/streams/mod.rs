@@ -29,7 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
         everywhere(2, &["default_stream_order=legacy"], &[], "streams_pingpong");
         everywhere(2, &[], &[("CUDA_DEVICE_MAX_CONNECTIONS", "2")], "streams_pingpong");
     }),
-    ("streams::one_hardware_queue_is_refused", one_queue),
+    ("streams::one_hardware_queue_is_refused", queues::one_is_refused),
     ("streams::as_many_waiting_streams_as_queues_are_warned_of", queues::are_counted),
     ("streams::random_programs_give_what_a_model_gives", || {
         for (ranks, seed) in [(2, "1"), (2, "2"), (3, "3")] {
@@ -147,20 +147,6 @@ fn job(ranks: u32, btl: &str, settings: &[&str], variables: &[(&str, &str)], rol
     options.extend(settings.iter().flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]));
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     finish(role_job(ranks, &options, role).envs(variables.iter().copied())).assert_success();
-}
-
-/// A stream that waits would hold up all others of its context. On an H100 messages then hang.
-fn one_queue() {
-    if sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd {
-        return crate::support::skip("only NVIDIA's driver has the variable");
-    }
-    let driver = Driver::find().folder.to_string_lossy().into_owned();
-    let mut job = role_job(2, &[libdir_option(), &driver], "streams_pingpong");
-    let finished = finish(job.env("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
-    assert!(
-        finished.code() != 0 && finished.stderr.contains("set CUDA_DEVICE_MAX_CONNECTIONS to 2 or more"),
-        "{finished:?}"
-    );
 }
 
 fn dies(role: &str) {

@@ -1,5 +1,7 @@
 //! As many streams wait as the driver has queues.
 
+use std::process::Command;
+
 use cableway::{RawBuffer, StreamRef};
 
 use super::{Outcome, Program, expect_bytes, raw};
@@ -9,16 +11,32 @@ use crate::support::{Driver, finish, libdir_option, role_job, skip};
 const LEN: usize = 64;
 const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// On an H200 the copies of the engine, and all work of other streams, would wait behind the eighth stream.
-pub(super) fn are_counted() {
+/// Returns a job of two ranks with the driver, if it has the variable.
+fn job(role: &str) -> Option<Command> {
     if sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd {
-        return skip("only NVIDIA's driver has the variable");
+        skip("only NVIDIA's driver has the variable");
+        return None;
     }
     let driver = Driver::find().folder.to_string_lossy().into_owned();
+    Some(role_job(2, &[libdir_option(), &driver], role))
+}
+
+/// A stream that waits would hold up all others of its context. On an H100 messages then hang.
+pub(super) fn one_is_refused() {
+    let Some(mut job) = job("streams_pingpong") else { return };
+    let finished = finish(job.env(VARIABLE, "1"));
+    assert!(
+        finished.code() != 0 && finished.stderr.contains("set CUDA_DEVICE_MAX_CONNECTIONS to 2 or more"),
+        "{finished:?}"
+    );
+}
+
+/// On an H200 the copies of the engine, and all work of other streams, would wait behind the eighth stream.
+pub(super) fn are_counted() {
     for (streams, queues, warned) in
         [("7", None, false), ("8", None, true), ("8", Some("9"), false), ("3", Some("3"), true)]
     {
-        let mut job = role_job(2, &[libdir_option(), &driver], "streams_many");
+        let Some(mut job) = job("streams_many") else { return };
         job.env("STREAMS_COUNT", streams).env_remove(VARIABLE).envs(queues.map(|queues| (VARIABLE, queues)));
         let finished = finish(&mut job).assert_success();
         let found = finished.stderr.matches("streams may wait for messages at once").count();

@@ -15,7 +15,7 @@ use cudarc::driver::sys::CUmemorytype;
 
 use crate::abi::{Address, In, driver_api};
 use crate::context::current;
-use crate::early::{Early, Return};
+use crate::early::Return;
 use crate::error::{Error, Outcome};
 use crate::landing::{Block, Keep, Landing};
 use crate::space::{Extent, Kind, SPACE};
@@ -154,9 +154,7 @@ fn copy(dst: Rows, src: Rows, width: usize, height: usize, stream: &Arc<Stream>,
         }
         stage(&mut blocks, &mut keep);
     }
-    if returns == Return::Synchronous && !waits {
-        keep.early = Early::of(keep.ranges.iter().map(|range| range.id));
-    }
+    keep.note_return(returns, waits);
     stream.submit(Box::new(Landing::new(blocks, keep, salt())))?;
     if waits { stream.wait() } else { Ok(()) }
 }

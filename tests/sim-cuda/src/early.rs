@@ -3,8 +3,7 @@
 //! `cuPointerSetAttribute` waits for those on the allocation whose `SYNC_MEMOPS` it sets, and for nothing else: measured on
 //! an H200, driver 580 (`benches/results/2026-11-29-one-h200-queues`).
 
-use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 /// The time when a call returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,16 +18,15 @@ pub(crate) enum Return {
 #[derive(Default)]
 pub(crate) struct Early(Vec<u64>);
 
-/// The number of such calls on each range.
-static CALLS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
+/// The ids, once for each such call.
+static USED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 static DONE: Condvar = Condvar::new();
 
 impl Early {
     /// Marks ranges by their ids.
     pub(crate) fn of(ids: impl Iterator<Item = u64>) -> Early {
         let ids: Vec<u64> = ids.collect();
-        let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.iter().for_each(|id| *calls.get_or_insert_default().entry(*id).or_default() += 1);
+        USED.lock().extend(&ids);
         Early(ids)
     }
 }
@@ -38,14 +36,10 @@ impl Drop for Early {
         if self.0.is_empty() {
             return;
         }
-        let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-        let calls = calls.get_or_insert_default();
+        let mut used = USED.lock();
         for id in &self.0 {
-            if let Some(count) = calls.get_mut(id) {
-                *count -= 1;
-                if *count == 0 {
-                    calls.remove(id);
-                }
+            if let Some(place) = used.iter().position(|used| used == id) {
+                used.swap_remove(place);
             }
         }
         DONE.notify_all();
@@ -54,8 +48,5 @@ impl Drop for Early {
 
 /// Waits until no such call uses the range of this id.
 pub(crate) fn wait(id: u64) {
-    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    while calls.as_ref().is_some_and(|calls| calls.contains_key(&id)) {
-        calls = DONE.wait(calls).unwrap_or_else(PoisonError::into_inner);
-    }
+    DONE.wait_while(&mut USED.lock(), |used| used.contains(&id));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::early::Early;
+use crate::early::{Early, Return};
 use crate::schedule::Work;
 use crate::space::Range;
 
@@ -38,6 +38,15 @@ pub(crate) struct Keep {
     pub(crate) staged: Vec<u8>,
     /// Of a synchronous call that has returned.
     pub(crate) early: Early,
+}
+
+impl Keep {
+    /// Notes when the call returns whose work this is, and whether it waits for the work before.
+    pub(crate) fn note_return(&mut self, returns: Return, waits: bool) {
+        if returns == Return::Synchronous && !waits {
+            self.early = Early::of(self.ranges.iter().map(|range| range.id));
+        }
+    }
 }
 
 /// A permutation of `0..count`.

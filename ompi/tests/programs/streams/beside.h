@@ -8,85 +8,60 @@
 
 enum { BESIDE_ROUNDS = 20, BESIDE_TAG = 7 };
 
+/* No bits of two ranks are the same. */
+static unsigned char beside_value(int round, int rank)
+{
+    return (unsigned char) ((round % 15 + 1) << (4 * rank));
+}
+
 /* While a stream waits for a message, the host sends, receives and reduces. The thread of streams makes progress for these
- * messages, too, and the host's requests end all the same.
+ * messages, too, and the host's requests end all the same. The first rounds use memory that no message has used. The default
+ * stream waits for a blocking stream, but these messages do not.
  *
  * The buffer is filled in a second stream: a driver may hold up work in the default stream while another stream waits. */
-static void host_beside_a_waiting_stream(int other, size_t bytes)
+static void host_beside_a_waiting_stream(int other, size_t bytes, unsigned flags)
 {
+    enum { BUFFERS = 4 };
     struct lane lane;
     void *beside;
-    device_pointer waited = device_memory(bytes), out = device_memory(bytes), in = device_memory(bytes);
+    device_pointer waited = device_memory(bytes), reduced = device_memory(bytes), outs[BUFFERS], ins[BUFFERS];
+    for (int i = 0; i < BUFFERS; i++) {
+        outs[i] = device_memory(bytes);
+        ins[i] = device_memory(bytes);
+    }
     CHECK_EQUAL(work.create(&beside, NON_BLOCKING), 0);
-    lane_open(&lane);
+    lane_open_as(&lane, flags);
     for (int round = 0; round < BESIDE_ROUNDS; round++) {
+        const device_pointer out = outs[round % BUFFERS], in = ins[round % BUFFERS];
         long sum = 0, one = 1;
         MPI_Request requests[2];
         CHECK_EQUAL(MPIX_Recv_enqueue(at(waited), (int) bytes, MPI_BYTE, other, BESIDE_TAG, lane.comm,
                                       MPI_STATUS_IGNORE),
                     MPI_SUCCESS);
-        CHECK_EQUAL(work.fill(out, (unsigned char) (round + 1), bytes, beside), 0);
+        CHECK_EQUAL(work.fill(out, beside_value(round, test.rank), bytes, beside), 0);
         CHECK_EQUAL(work.synchronize(beside), 0);
         CHECK_EQUAL(MPI_Irecv(at(in), (int) bytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[0]), MPI_SUCCESS);
         CHECK_EQUAL(MPI_Isend(at(out), (int) bytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[1]), MPI_SUCCESS);
         CHECK_EQUAL(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE), MPI_SUCCESS);
-        check_bytes(in, bytes, round + 1);
+        if (NON_BLOCKING == flags) {
+            /* The program's own copy waits for a blocking stream. */
+            check_bytes(in, bytes, beside_value(round, other));
+        }
+        CHECK_EQUAL(MPI_Allreduce(at(out), at(reduced), (int) bytes, MPI_BYTE, MPI_BOR, MPI_COMM_WORLD), MPI_SUCCESS);
         CHECK_EQUAL(MPI_Allreduce(&one, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD), MPI_SUCCESS);
         CHECK_EQUAL(sum, 2);
         CHECK_EQUAL(work.query(lane.handle), NOT_READY);
         MPI_Barrier(MPI_COMM_WORLD);
         CHECK_EQUAL(MPI_Send(at(out), (int) bytes, MPI_BYTE, other, BESIDE_TAG, lane.comm), MPI_SUCCESS);
         CHECK_EQUAL(work.synchronize(lane.handle), 0);
-        check_bytes(waited, bytes, round + 1);
+        check_bytes(waited, bytes, beside_value(round, other));
+        check_bytes(in, bytes, beside_value(round, other));
+        check_bytes(reduced, bytes, beside_value(round, 0) | beside_value(round, 1));
     }
     lane_close(&lane);
     CHECK_EQUAL(work.destroy(beside), 0);
-    CHECK_EQUAL(cuda.free(waited) | cuda.free(out) | cuda.free(in), 0);
-}
-
-/* No bits of two ranks are the same. */
-static unsigned char fresh_value(int i, int rank)
-{
-    return (unsigned char) ((i + 1) << (4 * rank));
-}
-
-/* While a stream waits for a message, the host sends and receives memory that no message has used. The default stream waits
- * for a blocking stream, but these messages do not. */
-static void fresh_memory_beside_a_waiting_stream(int other, size_t bytes, unsigned flags)
-{
-    enum { FRESH = 4 };
-    struct lane lane;
-    void *beside;
-    device_pointer waited = device_memory(bytes), reduced = device_memory(bytes), out[FRESH], in[FRESH];
-    CHECK_EQUAL(work.create(&beside, NON_BLOCKING), 0);
-    for (int i = 0; i < FRESH; i++) {
-        out[i] = device_memory(bytes);
-        in[i] = device_memory(bytes);
-        CHECK_EQUAL(work.fill(out[i], fresh_value(i, test.rank), bytes, beside), 0);
-    }
-    CHECK_EQUAL(work.synchronize(beside), 0);
-    lane_open_as(&lane, flags);
-    for (int i = 0; i < FRESH; i++) {
-        MPI_Request requests[2];
-        CHECK_EQUAL(MPIX_Recv_enqueue(at(waited), (int) bytes, MPI_BYTE, other, BESIDE_TAG, lane.comm,
-                                      MPI_STATUS_IGNORE),
-                    MPI_SUCCESS);
-        CHECK_EQUAL(MPI_Irecv(at(in[i]), (int) bytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[0]), MPI_SUCCESS);
-        CHECK_EQUAL(MPI_Isend(at(out[i]), (int) bytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[1]), MPI_SUCCESS);
-        CHECK_EQUAL(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE), MPI_SUCCESS);
-        CHECK_EQUAL(MPI_Allreduce(at(out[i]), at(reduced), (int) bytes, MPI_BYTE, MPI_BOR, MPI_COMM_WORLD), MPI_SUCCESS);
-        CHECK_EQUAL(work.query(lane.handle), NOT_READY);
-        MPI_Barrier(MPI_COMM_WORLD);
-        CHECK_EQUAL(MPI_Send(at(out[i]), (int) bytes, MPI_BYTE, other, BESIDE_TAG, lane.comm), MPI_SUCCESS);
-        CHECK_EQUAL(work.synchronize(lane.handle), 0);
-        check_bytes(waited, bytes, fresh_value(i, other));
-        check_bytes(in[i], bytes, fresh_value(i, other));
-        check_bytes(reduced, bytes, fresh_value(i, 0) | fresh_value(i, 1));
-    }
-    lane_close(&lane);
-    CHECK_EQUAL(work.destroy(beside), 0);
-    for (int i = 0; i < FRESH; i++) {
-        CHECK_EQUAL(cuda.free(out[i]) | cuda.free(in[i]), 0);
+    for (int i = 0; i < BUFFERS; i++) {
+        CHECK_EQUAL(cuda.free(outs[i]) | cuda.free(ins[i]), 0);
     }
     CHECK_EQUAL(cuda.free(waited) | cuda.free(reduced), 0);
 }
