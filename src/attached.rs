@@ -7,7 +7,7 @@ use std::time::Instant;
 use cableway_pml::SendMode;
 
 use crate::World;
-use crate::world::Inner;
+use crate::inner::Inner;
 
 /// A buffer for messages of [`Communicator::bsend`](crate::Communicator::bsend) that cannot be sent at once. Dropping it
 /// waits until all messages in it are sent, as `MPI_Buffer_detach` does. Several threads may use one at a time.

@@ -109,6 +109,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod in_flight;
+mod inner;
 pub mod launcher;
 mod modex;
 mod one_sided;

@@ -6,8 +6,8 @@ use crate::Error;
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::error::Operation;
 use crate::in_flight::InFlight;
+use crate::inner::Inner;
 use crate::word::{Atomic, Word};
-use crate::world::Inner;
 
 pub(crate) fn put(
     world: &Inner,

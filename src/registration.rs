@@ -12,8 +12,9 @@ use cableway_pml::{Registered, RemoteKey};
 use crate::buffer::{RawBuffer, RecvBuffer, SendBuffer};
 use crate::data::Data;
 use crate::device::DeviceVec;
+use crate::inner::Inner;
 use crate::one_sided;
-use crate::world::{Inner, World};
+use crate::world::World;
 use crate::{Error, ErrorKind};
 
 /// Memory that can be registered: a vector, a [`SharedVec`](crate::SharedVec), a [`DeviceVec`] or [`DeviceBuffer`], or any memory by its address ([`RawMemory`], `unsafe`). A

@@ -8,7 +8,8 @@ use cableway_btl::{Job, Modex, ModexError};
 use parking_lot::Mutex;
 
 use crate::communicator::Communicator;
-use crate::world::{Seat, World};
+use crate::inner::Seat;
+use crate::world::World;
 use crate::{Error, Parts};
 
 impl World {

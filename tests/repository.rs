@@ -5,6 +5,8 @@
 mod lengths;
 #[path = "repository/modules.rs"]
 mod modules;
+#[path = "repository/sources.rs"]
+mod sources;
 
 use std::path::Path;
 use std::process::Command;
@@ -222,7 +224,7 @@ fn files_of_a_crate_use_each_other_in_one_direction() {
     for target in &targets {
         let files = Files::read(Path::new(target));
         let target = Path::new(target).strip_prefix(root()).map_or(&**target, |below| below.to_str().unwrap());
-        let circles = files.circles().into_iter().filter(|circle| circle.len() > 2);
+        let circles = files.circles().into_iter().filter(|circle| !may_be_a_circle(target, circle));
         wrong.extend(circles.map(|circle| format!("{target}: files use each other in a circle: {circle:?}")));
         if let Some((_, layers)) = LAYERS.iter().find(|(known, _)| *known == target) {
             let layer =
@@ -234,6 +236,36 @@ fn files_of_a_crate_use_each_other_in_one_direction() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Pairs of files whose types need each other.
+const PAIRS: &[(&str, [&str; 2])] = &[
+    // A caller holds its operations, and an operation posts by its caller.
+    ("pml/src/lib.rs", ["rma/caller.rs", "rma/operation.rs"]),
+    // An engine holds services, and a service is polled with its engine.
+    ("pml/src/lib.rs", ["tag/engine.rs", "tag/services.rs"]),
+    // A stream knows what it captures, and a capture the streams that it holds.
+    ("tests/sim-cuda/src/lib.rs", ["capture.rs", "stream.rs"]),
+];
+
+/// Returns whether files may use each other: a module and one of its own files may, and the pairs above.
+fn may_be_a_circle(target: &str, circle: &[&str]) -> bool {
+    let &[one, other] = circle else { return false };
+    let holds = |file: &str, inner: &str| {
+        let folder = file.strip_suffix("/mod.rs").or(file.strip_suffix(".rs"));
+        folder.is_some_and(|folder| inner != file && Path::new(inner).parent() == Some(Path::new(folder)))
+    };
+    let listed = PAIRS.iter().any(|&(root, pair)| root == target && (pair == [one, other] || pair == [other, one]));
+    listed || holds(one, other) || holds(other, one)
+}
+
+#[test]
+fn c_files_use_each_other_in_one_direction() {
+    for (folder, least) in [("ompi/shim", 50), ("mpich/shim", 1)] {
+        let files = sources::read(&root().join(folder));
+        assert!(files.arrows().count() >= least, "{folder}: the files are read");
+        assert_eq!(files.circles(), [] as [Vec<&str>; 0], "{folder}: files use each other in a circle");
+    }
 }
 
 fn lies_in(file: &str, folder: &str) -> bool {

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use cableway_btl::{Mapping, RemoteHandle};
 use parking_lot::Mutex;
 use rustix::fs::{FileType, Mode, OFlags};
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
+use crate::handle::{Handle, Place, PlacedHandle};
 use crate::segment::Memory;
-use crate::single_copy::Handle;
 
 /// The blocks of this process, by address.
 #[derive(Clone, Default)]
@@ -33,26 +32,6 @@ impl Drop for Block {
         drop(memory);
     }
 }
-
-/// Where registered memory lies in a block: it follows the [`Handle`] in a handle for peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(crate) struct Place {
-    descriptor: U32,
-    inode: U64,
-    file_len: U64,
-    offset: U64,
-}
-
-/// The handle of memory in a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct PlacedHandle {
-    handle: Handle,
-    place: Place,
-}
-
-const _: () = assert!(size_of::<Place>() == 28 && size_of::<PlacedHandle>() == 17 + 28);
 
 impl Blocks {
     /// Allocates `len` bytes of zeros.

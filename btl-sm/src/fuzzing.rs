@@ -12,12 +12,12 @@ use crate::SharedMemory;
 use crate::card::{Card, SocketName};
 use crate::connection::socket::{self, Descriptor, Received as Packets};
 use crate::connection::wire::{Hello, Packet};
+use crate::handle::Handle;
 use crate::node::Node;
 use crate::ring::fast_box::SLOT;
 use crate::ring::fifo::{self, Kind, Record};
 use crate::segment::{FifoMemory, Layout, Memory};
 use crate::settings::Settings;
-use crate::single_copy::Handle;
 
 /// The card that a peer publishes.
 pub fn card(bytes: &[u8]) {

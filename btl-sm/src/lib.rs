@@ -26,6 +26,7 @@ mod distance;
 mod endpoint;
 #[doc(hidden)]
 pub mod fuzzing;
+mod handle;
 mod inner;
 mod listener;
 mod node;

@@ -16,8 +16,8 @@ use cableway_coll::{Members, Reach};
 use cableway_pml::{ActiveMessages, Engine};
 
 use crate::collective::{Member, Prepared};
+use crate::inner::{Inner, WORLD_CONTEXT};
 use crate::selector::raw_rank;
-use crate::world::{Inner, WORLD_CONTEXT};
 use crate::{CollectiveQuestion, Error, Prediction, Protocol, Side};
 
 pub use point_to_point::Message;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use cableway_common_cuda::{Vendor, WaitCondition, WordAccess, WordOperation};
 use cableway_pml::{Stream, Streams};
 
-use crate::world::{Inner, World};
+use crate::inner::Inner;
+use crate::world::World;
 use crate::{Error, ErrorKind};
 
 pub use calls::StreamCall;

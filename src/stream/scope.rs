@@ -14,9 +14,9 @@ use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 use crate::in_flight::PANIC_TIMEOUT;
+use crate::inner::Inner;
 use crate::scope::described;
 use crate::selector::{Sender, Status, Tag, raw_rank};
-use crate::world::Inner;
 
 /// Messages whose end a scope looks for when it has so many.
 const LOOK_AT: usize = 256;

@@ -21,13 +21,13 @@ use crate::cost::{self, Pair, PeerDevice, Priced};
 use crate::device_copy::Recent;
 use crate::device_copy::handle::Handle as DeviceHandle;
 use crate::distance;
+use crate::handle::Handle;
 use crate::inner::{Inner, Request};
 use crate::offers::{self, Offers};
 use crate::path::Path;
 use crate::peer::{DeviceStatus, Peer, Status};
 use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, LARGE, OwnFragments, Reference};
 use crate::ring::Corrupt;
-use crate::single_copy::Handle;
 
 /// The capabilities that device copies add.
 const DEVICE_COPY: Flags =

@@ -7,9 +7,10 @@ use super::SmEndpoint;
 use crate::cost::PeerDevice;
 use crate::device_copy::handle::Handle as DeviceHandle;
 use crate::device_copy::{CopyRanges, NotBegun};
+use crate::handle::Handle;
 use crate::inner::Request;
 use crate::peer::Status;
-use crate::single_copy::{self, CopyError, Handle, Remote};
+use crate::single_copy::{self, CopyError, Remote};
 
 impl SmEndpoint {
     /// Returns the device of the peer's exported memory.

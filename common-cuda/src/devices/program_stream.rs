@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Devices;
-use super::stream_words::StreamWords;
 use crate::copies::CopyQueue;
 use crate::driver::{Failure, FailureKind, Stream};
 use crate::error::DeviceError;
@@ -203,11 +202,6 @@ impl ProgramStream {
             true => Err(Failure::found(CALL, FailureKind::Capturing)),
             false => Ok(()),
         }
-    }
-
-    /// Checks whether words were allocated for a stream of the same context.
-    pub fn shares_context(&self, words: &StreamWords) -> bool {
-        words.is_of(&self.queue)
     }
 
     /// Checks whether the stream may do anything more: its context exists, and no kernel is known to have faulted there.

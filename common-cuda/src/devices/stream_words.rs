@@ -89,6 +89,11 @@ impl ProgramStream {
         let words = made.map_err(|failure| self.error(failure))?;
         Ok(StreamWords { queue: self.queue.clone(), words, count })
     }
+
+    /// Checks whether words were allocated for a stream of the same context.
+    pub fn shares_context(&self, words: &StreamWords) -> bool {
+        Arc::ptr_eq(&self.queue, &words.queue)
+    }
 }
 
 /// Returns the bytes of so many words.
@@ -104,10 +109,6 @@ pub struct StreamWords {
 }
 
 impl StreamWords {
-    pub(super) fn is_of(&self, queue: &Arc<CopyQueue>) -> bool {
-        Arc::ptr_eq(&self.queue, queue)
-    }
-
     /// Reads a word. What the stream did before it wrote the word is visible after that.
     ///
     /// # Panics

@@ -22,8 +22,10 @@
 mod exports;
 mod imports;
 mod mapped;
+mod piece;
 mod pools;
 mod run;
+mod table;
 
 pub use exports::Exports;
 pub use imports::Imports;

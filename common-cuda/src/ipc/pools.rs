@@ -6,12 +6,12 @@
 
 use std::os::fd::OwnedFd;
 
-use ahash::AHashSet;
+use ahash::{AHashMap, AHashSet};
 
 use super::Answer;
-use super::exports::{Piece, State, warn_refused};
+use super::piece::{Piece, warn_refused};
 use crate::devices::Devices;
-use crate::exported::{POOL, PieceDescriptor};
+use crate::exported::PieceDescriptor;
 use crate::location::Location;
 use crate::platform::Platform;
 
@@ -30,51 +30,58 @@ pub(super) struct Pool {
     used: u64,
 }
 
-impl State {
-    /// Returns the number of the pool that has this handle and contains `piece`. The caller has just forgotten known
-    /// pools without any allocation.
-    pub(super) fn pool(
-        &mut self,
-        platform: &Platform,
-        at: &Location,
-        handle: u64,
-        piece: Piece,
-        most: usize,
-    ) -> Option<u64> {
-        if let Some((&number, _)) = self.pools.iter().find(|(_, pool)| pool.handle == handle) {
-            return Some(number);
-        }
+/// The pools whose memory was exported, by number.
+#[derive(Default)]
+pub(super) struct Pools(AHashMap<u64, Pool>);
+
+impl Pool {
+    /// Makes a descriptor of the pool that has this handle and contains `piece`. Returns `None`, with a warning, if the
+    /// driver refuses.
+    pub(super) fn new(platform: &Platform, at: &Location, handle: u64, piece: Piece) -> Option<Pool> {
         let object = || format!("the memory pool {handle:#x}");
-        let descriptor = match platform.within(at, object, |driver| driver.pool_descriptor(handle)) {
-            Ok(descriptor) => descriptor,
+        match platform.within(at, object, |driver| driver.pool_descriptor(handle)) {
+            Ok(descriptor) => Some(Pool { handle, descriptor, witness: piece, told: AHashSet::new(), used: 0 }),
             Err(error) => {
                 warn_refused("cuda/ipc/pool", &error);
-                return None;
+                None
             }
-        };
-        if self.pools.len() >= MOST
-            && let Some(oldest) = self.pools.iter().min_by_key(|(_, pool)| pool.used).map(|(number, _)| *number)
-        {
-            self.forget_pool(oldest, most);
         }
-        self.numbers += 1;
-        let pool = Pool { handle, descriptor, witness: piece, told: AHashSet::new(), used: 0 };
-        self.pools.insert(self.numbers, pool);
-        Some(self.numbers)
+    }
+}
+
+impl Pools {
+    /// Returns the number of the pool that has this handle. The caller has just removed pools without any allocation.
+    pub(super) fn find(&self, handle: u64) -> Option<u64> {
+        self.0.iter().find(|(_, pool)| pool.handle == handle).map(|(&number, _)| number)
+    }
+
+    /// Returns the number of the pool that must be removed before another one is added.
+    pub(super) fn in_the_way(&self) -> Option<u64> {
+        let oldest = || self.0.iter().min_by_key(|(_, pool)| pool.used).map(|(&number, _)| number);
+        if self.0.len() < MOST { None } else { oldest() }
+    }
+
+    pub(super) fn add(&mut self, number: u64, pool: Pool) {
+        self.0.insert(number, pool);
+    }
+
+    /// Removes a pool. Returns the processes that have exports of its memory.
+    pub(super) fn remove(&mut self, number: u64) -> Option<AHashSet<u32>> {
+        self.0.remove(&number).map(|pool| pool.told)
     }
 
     /// Records that a process has exports of memory in a pool.
-    pub(super) fn tell_pool(&mut self, number: u64, piece: Piece, peer: u32) {
-        if let Some(pool) = self.pools.get_mut(&number) {
+    pub(super) fn tell(&mut self, number: u64, piece: Piece, peer: u32, use_number: u64) {
+        if let Some(pool) = self.0.get_mut(&number) {
             pool.witness = piece;
-            pool.used = self.uses;
+            pool.used = use_number;
             pool.told.insert(peer);
         }
     }
 
     /// Answers a peer's request for a pool.
-    pub(super) fn give_pool(&self, number: u64, peer: u32) -> Answer {
-        let Some(pool) = self.pools.get(&number).filter(|pool| pool.told.contains(&peer)) else { return Answer::Gone };
+    pub(super) fn answer(&self, number: u64, peer: u32) -> Answer {
+        let Some(pool) = self.0.get(&number).filter(|pool| pool.told.contains(&peer)) else { return Answer::Gone };
         match pool.descriptor.try_clone() {
             Ok(descriptor) => Answer::Descriptors(vec![PieceDescriptor { descriptor, len: 0 }]),
             // This process has no room for one more descriptor.
@@ -82,24 +89,13 @@ impl State {
         }
     }
 
-    /// Forgets pools without any known allocation.
-    pub(super) fn forget_empty_pools(&mut self, devices: &Devices, most: usize) {
-        let is_known = |number: u64| self.known.values().any(|known| known.is_of_pool(number));
-        let empty = self.pools.iter().filter(|(number, pool)| !pool.witness.is_there(devices) && !is_known(**number));
-        for number in empty.map(|(number, _)| *number).collect::<Vec<_>>() {
-            self.forget_pool(number, most);
-        }
+    /// Returns the numbers of pools whose most recently exported allocation was freed.
+    pub(super) fn without_witness(&self, devices: &Devices) -> Vec<u64> {
+        self.0.iter().filter(|(_, pool)| !pool.witness.is_there(devices)).map(|(&number, _)| number).collect()
     }
 
-    fn forget_pool(&mut self, number: u64, most: usize) {
-        self.known.retain(|_, known| !known.is_of_pool(number));
-        if let Some(pool) = self.pools.remove(&number) {
-            self.report_freed(POOL | number, pool.told, most);
-        }
-    }
-
-    pub(super) fn forget_peer_of_pools(&mut self, peer: u32) {
-        for pool in self.pools.values_mut() {
+    pub(super) fn forget_peer(&mut self, peer: u32) {
+        for pool in self.0.values_mut() {
             pool.told.remove(&peer);
         }
     }

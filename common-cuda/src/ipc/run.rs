@@ -8,14 +8,15 @@ use std::ops::Range;
 
 use ahash::AHashSet;
 
-use super::exports::{self, Known, Piece, State, say_once, warn_refused};
+use super::piece::{self, Piece, say_once, warn_refused};
+use super::table::{Known, Table};
 use super::{MOST_PIECES, RUN};
 use crate::devices::Devices;
 use crate::exported::{ExportKind, Exported, NoExport};
 use crate::location::Location;
 use crate::platform::Platform;
 
-impl State {
+impl Table {
     /// Returns a run around the addresses, the first of which lies in memory at `at` that is passed by descriptor.
     /// Returns `None` if there is no such run, with one line that says why.
     pub(super) fn run(
@@ -98,7 +99,7 @@ fn export(platform: &Platform, at: &Location, pieces: &[Piece]) -> Option<Export
     let mut whole: Option<Exported> = None;
     for piece in pieces {
         let address = std::ptr::with_exposed_provenance(piece.base as usize);
-        let exported = match exports::export(platform, at, address, piece.buffer_id) {
+        let exported = match piece::export(platform, at, address, piece.buffer_id) {
             Ok(exported) => Some(exported).filter(|exported| exported.kind == ExportKind::Descriptor),
             Err(NoExport::Kind) => None,
             Err(NoExport::Refused(error)) => {

@@ -3,7 +3,7 @@
 #ifndef CABLEWAY_COLLECTIVES_H
 #define CABLEWAY_COLLECTIVES_H
 
-#include "component.h"
+#include "shim.h"
 
 #include "ompi/mca/coll/base/base.h"
 #include "ompi/mca/coll/coll.h"

@@ -2,7 +2,7 @@
 #ifndef CABLEWAY_DESCRIBED_H
 #define CABLEWAY_DESCRIBED_H
 
-#include "component.h"
+#include "shim.h"
 
 #include "ompi/op/op.h"
 

@@ -1,5 +1,5 @@
 /* The version of Open MPI that this component was built for, and the check that the running one is compatible. */
-#include "component.h"
+#include "shim.h"
 
 #define QUOTE(number) QUOTED(number)
 #define QUOTED(number) #number

@@ -1,5 +1,5 @@
 /* The PML component mca_pml_cableway. */
-#include "component.h"
+#include "shim.h"
 
 #include "opal/util/arch.h"
 

@@ -3,7 +3,7 @@
  * The layout of a datatype is derived once from Open MPI's description, and stored in the datatype's `pml_data`, which
  * is reserved for the PML. The latest layouts are kept by these descriptions, for types that programs make for each call. An attribute of the datatype has a delete callback that frees the layout with the
  * datatype. */
-#include "component.h"
+#include "shim.h"
 
 #include "ompi/attribute/attribute.h"
 #include "opal/datatype/opal_convertor.h"

@@ -1,6 +1,6 @@
 /* The fast path: the commonest calls on contiguous buffers. A few nanoseconds are a considerable part of a small
  * message's latency, so these functions do only what such a message needs. */
-#include "component.h"
+#include "shim.h"
 
 int cableway_fast_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                            mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator)

@@ -1,8 +1,8 @@
-/* Functions of the PML module that only Open MPI calls. component.h declares those that the shim calls as well. */
+/* Functions of the PML module that only Open MPI calls. shim.h declares those that the shim calls as well. */
 #ifndef CABLEWAY_MODULE_H
 #define CABLEWAY_MODULE_H
 
-#include "component.h"
+#include "shim.h"
 
 int cableway_pml_isend_init(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                             mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out);

@@ -5,6 +5,7 @@ int cableway_pml_irecv_init(void *address, size_t count, ompi_datatype_t *dataty
                             ompi_communicator_t *communicator, ompi_request_t **out)
 {
     cableway_request_t *request = cableway_request_new(communicator, address, count, datatype, source, tag, true);
+    request->ompi.req_start = cableway_pml_start;
     request->kind = CABLEWAY_RECEIVE;
     *out = &request->ompi;
     return OMPI_SUCCESS;

@@ -1,5 +1,5 @@
 /* Requests: their construction, release and completion. */
-#include "component.h"
+#include "shim.h"
 
 opal_free_list_t cableway_requests;
 
@@ -10,7 +10,6 @@ static void construct(cableway_request_t *request)
 {
     cableway_request_construct(request->engine, request);
     request->ompi.req_type = OMPI_REQUEST_PML;
-    request->ompi.req_start = cableway_pml_start;
     request->ompi.req_free = request_free;
     request->ompi.req_cancel = request_cancel;
 }

@@ -4,7 +4,7 @@
  * list (ob1, ucx and cm) if `pml` names none, and selects the one with the highest priority. This component adds its
  * name to the default list. So an installation needs no value of `pml`, and if this component cannot run, Open MPI
  * selects another one. With `pml = cableway` there is no other one, and Open MPI aborts the job. */
-#include "component.h"
+#include "shim.h"
 
 #include "opal/mca/base/mca_base_var.h"
 

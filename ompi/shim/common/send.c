@@ -5,6 +5,7 @@ int cableway_pml_isend_init(const void *address, size_t count, ompi_datatype_t *
                             mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out)
 {
     cableway_request_t *request = cableway_request_new(communicator, address, count, datatype, dest, tag, true);
+    request->ompi.req_start = cableway_pml_start;
     request->kind = CABLEWAY_SEND;
     request->mode = mode;
     *out = &request->ompi;

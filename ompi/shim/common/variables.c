@@ -1,6 +1,6 @@
 /* Registers Cableway's parameters as MCA parameters (`ompi_info --param pml cableway --level 9`), and its counters as
  * MPI_T performance variables. */
-#include "component.h"
+#include "shim.h"
 
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"

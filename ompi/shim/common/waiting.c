@@ -1,6 +1,6 @@
 /* Waits for requests under MPI_THREAD_MULTIPLE through the engine, by replacing entries of Open MPI's table of request
  * functions. Unusual cases are passed on to Open MPI's own functions. */
-#include "component.h"
+#include "shim.h"
 
 static ompi_request_fns_t saved;
 static bool replaced;

@@ -9,7 +9,7 @@
 #ifndef CABLEWAY_EXPOSED_H
 #define CABLEWAY_EXPOSED_H
 
-#include "component.h"
+#include "shim.h"
 
 #include "ompi/mca/osc/base/base.h"
 #include "ompi/mca/osc/osc.h"

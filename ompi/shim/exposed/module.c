@@ -3,17 +3,6 @@
 
 #include <stdlib.h>
 
-int cableway_exposed_error(int code)
-{
-    switch (code) {
-    case CABLEWAY_WINDOW_RANGE: return MPI_ERR_RMA_RANGE;
-    case CABLEWAY_WINDOW_EPOCH: return MPI_ERR_RMA_SYNC;
-    case CABLEWAY_WINDOW_ATTACH: return MPI_ERR_RMA_ATTACH;
-    case CABLEWAY_WINDOW_OPERATION: return MPI_ERR_OP;
-    default: return cableway_error(code);
-    }
-}
-
 static int win_shared_query(ompi_win_t *win, int rank, size_t *size, int *unit, void *base)
 {
     (void) win, (void) rank, (void) size, (void) unit, (void) base;

@@ -1,6 +1,17 @@
 /* Requests of operations on windows in device memory. */
 #include "exposed.h"
 
+int cableway_exposed_error(int code)
+{
+    switch (code) {
+    case CABLEWAY_WINDOW_RANGE: return MPI_ERR_RMA_RANGE;
+    case CABLEWAY_WINDOW_EPOCH: return MPI_ERR_RMA_SYNC;
+    case CABLEWAY_WINDOW_ATTACH: return MPI_ERR_RMA_ATTACH;
+    case CABLEWAY_WINDOW_OPERATION: return MPI_ERR_OP;
+    default: return cableway_error(code);
+    }
+}
+
 struct window_request {
     ompi_request_t super;
     volatile int32_t references; /* the program's until it frees the request, and that of the operation */

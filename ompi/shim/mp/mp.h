@@ -2,7 +2,7 @@
 #ifndef CABLEWAY_MP_COMPONENT_H
 #define CABLEWAY_MP_COMPONENT_H
 
-#include "component.h"
+#include "shim.h"
 
 #include "../mp.h"
 

@@ -2,7 +2,7 @@
 #ifndef CABLEWAY_KEPT_H
 #define CABLEWAY_KEPT_H
 
-#include "component.h"
+#include "shim.h"
 
 #include "ompi/op/op.h"
 

@@ -2,7 +2,7 @@
 #ifndef CABLEWAY_STAGED_H
 #define CABLEWAY_STAGED_H
 
-#include "component.h"
+#include "shim.h"
 
 #include "../staging.h"
 #include "kept.h"

@@ -12,69 +12,6 @@ struct attached {
 
 static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
 static int keyval = MPI_KEYVAL_INVALID;
-/* Groups whose communicators are to be freed: not by callbacks of MPI, which may hold its locks. */
-static struct doomed {
-    struct cableway_mpix_group *group;
-    struct doomed *next;
-} *doomed;
-
-void cableway_mpix_group_release(struct cableway_mpix_group *group)
-{
-    struct doomed *entry;
-    if (0 != opal_atomic_add_fetch_32(&group->references, -1)) {
-        return;
-    }
-    if (NULL != group->engine) {
-        cableway_stream_group_free(group->engine);
-        group->engine = NULL;
-    }
-    entry = malloc(sizeof *entry);
-    if (NULL == entry) {
-        return;
-    }
-    entry->group = group;
-    opal_mutex_atomic_lock(&lock);
-    entry->next = doomed;
-    doomed = entry;
-    opal_mutex_atomic_unlock(&lock);
-}
-
-void cableway_mpix_free_groups(void)
-{
-    struct doomed *all;
-    opal_mutex_atomic_lock(&lock);
-    all = doomed;
-    doomed = NULL;
-    opal_mutex_atomic_unlock(&lock);
-    while (NULL != all) {
-        struct doomed *entry = all;
-        all = entry->next;
-        (void) PMPI_Comm_free(&entry->group->communicator);
-        free(entry->group);
-        free(entry);
-    }
-}
-
-/* Makes the group of a new stream communicator. All its processes make this call. */
-static int create_group(MPI_Comm communicator, struct cableway_mpix_group **out)
-{
-    struct cableway_mpix_group *group = calloc(1, sizeof *group);
-    int rc;
-    if (NULL == group) {
-        return MPI_ERR_NO_MEM;
-    }
-    group->references = 1;
-    rc = PMPI_Comm_dup(communicator, &group->communicator);
-    if (MPI_SUCCESS != rc) {
-        free(group);
-        return rc;
-    }
-    if (!OMPI_COMM_IS_INTER(communicator)) {
-        group->engine = cableway_stream_group_new(cableway_handle(group->communicator));
-    }
-    *out = group;
-    return MPI_SUCCESS;
-}
 
 static void release(struct attached *attached)
 {
@@ -149,7 +86,7 @@ int cableway_mpix_communicator_create(const char *call, void *communicator, int 
         release(attached);
         return rc;
     }
-    if (MPI_SUCCESS != (rc = create_group(new, &attached->group))
+    if (MPI_SUCCESS != (rc = cableway_mpix_group_new(new, &attached->group))
         || MPI_SUCCESS != (rc = PMPI_Comm_set_attr(new, keyval, attached))) {
         release(attached);
         (void) PMPI_Comm_free(&new);

@@ -2,7 +2,7 @@
 #ifndef CABLEWAY_STREAMS_H
 #define CABLEWAY_STREAMS_H
 
-#include "component.h"
+#include "shim.h"
 
 #include "../collectives/described.h"
 #include "../mpix.h"
@@ -90,6 +90,8 @@ cableway_enqueued_t *cableway_enqueued_new(ompi_communicator_t *communicator, om
 void cableway_enqueued_release(cableway_enqueued_t *self);
 
 void cableway_mpix_stream_release(MPIX_Stream stream);
+/* Makes the group of a new stream communicator. All its processes make this call. */
+int cableway_mpix_group_new(MPI_Comm communicator, struct cableway_mpix_group **out);
 void cableway_mpix_group_release(struct cableway_mpix_group *group);
 struct cableway_mpix_group *cableway_mpix_group_of(ompi_communicator_t *communicator);
 /* Frees communicators of groups that are no longer used. Not to be called within a callback of MPI. */

@@ -1,8 +1,6 @@
-/* The table of functions that libcableway_mpix.so looks up, and what all of them use. */
+/* The table of functions that libcableway_mpix.so looks up, and what the engine calls for streams. */
 #include "streams.h"
 
-#include "ompi/errhandler/errcode-internal.h"
-#include "ompi/errhandler/errhandler.h"
 #include "opal/util/output.h"
 
 static bool active(void)
@@ -26,14 +24,6 @@ static const struct cableway_mpix table = {
 const struct cableway_mpix *shim_mpix(void)
 {
     return &table;
-}
-
-int cableway_mpix_failed(ompi_communicator_t *communicator, int code, const char *call)
-{
-    if (NULL == communicator) {
-        communicator = &ompi_mpi_comm_world.comm;
-    }
-    return OMPI_ERRHANDLER_INVOKE(communicator, code, call);
 }
 
 void shim_use_threads(void)

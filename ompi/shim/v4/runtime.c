@@ -1,5 +1,5 @@
 /* Services of the host for the engine: the job, the modex, progress and output. */
-#include "component.h"
+#include "shim.h"
 
 #include "opal/mca/pmix/pmix.h"
 #include "opal/runtime/opal_progress.h"

@@ -2,7 +2,7 @@
  *
  * Copies are synchronous, so streams are empty and events are complete at once. IPC, registration and address ranges
  * are reported as not supported. Open MPI then works without them. */
-#include "component.h"
+#include "shim.h"
 
 #include "opal/mca/accelerator/accelerator.h"
 #include "opal/mca/accelerator/base/base.h"

@@ -1,5 +1,5 @@
 /* The module functions that only Open MPI 5.0 has. */
-#include "component.h"
+#include "shim.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* Services of the host for the engine: the job, the modex, progress and output. */
-#include "component.h"
+/* Services of the host for the engine: the job, what others have published, progress and output. */
+#include "shim.h"
 
 #include "opal/mca/pmix/pmix-internal.h"
 #include "opal/runtime/opal_progress.h"
@@ -14,13 +14,6 @@ void cableway_describe_job(struct cableway_job *job, char *id, size_t room)
     job->id = id;
     job->threads = cableway_session_threads();
     snprintf(id, room, "ompi-%s", ompi_process_info.myprocid.nspace);
-}
-
-int shim_modex_put(const char *key, const uint8_t *bytes, size_t len)
-{
-    int rc;
-    OPAL_MODEX_SEND_STRING(rc, PMIX_GLOBAL, key, bytes, len);
-    return PMIX_SUCCESS == rc ? cableway_record_published(key, bytes, len) : -1;
 }
 
 int shim_modex_get(uint64_t process, const char *key, uint8_t **bytes, size_t *len)

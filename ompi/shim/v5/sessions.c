@@ -2,9 +2,10 @@
  *
  * The runtime keeps what a process has published when a session ends, and gives it to peers in the next session. So the
  * published addresses must stay valid: the first session starts the engine, and it stops when the process exits. */
-#include "component.h"
+#include "shim.h"
 
 #include "ompi/runtime/mpiruntime.h"
+#include "opal/mca/pmix/pmix-internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ struct published {
 static struct published *published;
 static bool entered, with_threads, republishing;
 
-int cableway_record_published(const char *key, const uint8_t *bytes, size_t len)
+/* Records a key that this process has published, so that the next session can publish it again. */
+static int record(const char *key, const uint8_t *bytes, size_t len)
 {
     struct published *one;
     if (republishing) {
@@ -35,6 +37,13 @@ int cableway_record_published(const char *key, const uint8_t *bytes, size_t len)
     one->next = published;
     published = one;
     return 0;
+}
+
+int shim_modex_put(const char *key, const uint8_t *bytes, size_t len)
+{
+    int rc;
+    OPAL_MODEX_SEND_STRING(rc, PMIX_GLOBAL, key, bytes, len);
+    return PMIX_SUCCESS == rc ? record(key, bytes, len) : -1;
 }
 
 bool cableway_engine_persists(void)

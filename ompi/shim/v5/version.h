@@ -87,7 +87,5 @@ bool cableway_engine_persists(void);
 /* Returns whether the engine must support MPI_THREAD_MULTIPLE. */
 bool cableway_session_threads(void);
 void cableway_session_end(void);
-/* Records a key that this process has published, so that the next session can publish it again. */
-int cableway_record_published(const char *key, const uint8_t *bytes, size_t len);
 
 #endif

@@ -154,7 +154,11 @@ static int select_component(ompi_win_t *win, void **base, size_t size, int unit,
         if (anywhere[FOUND] && !anywhere[MISSING]) {
             error = create_by(other, win, base, size, unit, communicator, info, flavor, model, &nowhere);
             if (OMPI_SUCCESS == error) {
-                return cableway_window_add(win);
+                error = cableway_window_add(win);
+                if (OMPI_SUCCESS == error) {
+                    cableway_window_functions(win->w_osc_module);
+                }
+                return error;
             }
         }
         /* There is no second way to memory that processes share. */

@@ -68,7 +68,6 @@ int cableway_window_add(ompi_win_t *win)
     }
     opal_list_append(windows, &window->super);
     opal_mutex_atomic_unlock(&lock);
-    cableway_window_functions(win->w_osc_module);
     return OMPI_SUCCESS;
 }
 

@@ -9,7 +9,7 @@
 #ifndef CABLEWAY_WINDOWS_H
 #define CABLEWAY_WINDOWS_H
 
-#include "component.h"
+#include "shim.h"
 
 #include "ompi/mca/osc/base/base.h"
 #include "ompi/mca/osc/osc.h"
@@ -31,7 +31,7 @@ OBJ_CLASS_DECLARATION(cableway_window_t);
 
 /* Returns the state of a window that cableway_window_add has added. */
 cableway_window_t *cableway_window_of(ompi_win_t *win);
-/* Saves the window's functions and replaces them. */
+/* Adds a window, with the functions that it has now. */
 int cableway_window_add(ompi_win_t *win);
 /* Frees the state of a window and its host copies. */
 void cableway_window_remove(cableway_window_t *window);
@@ -42,7 +42,7 @@ enum { CABLEWAY_EVERY_TARGET = -1 };
 /* Copies back the results of all operations to `target`, which have completed, and frees their host copies. */
 int cableway_window_complete(cableway_window_t *window, int target);
 
-/* Replaces the functions in a window's table. */
+/* Replaces the functions of a window that was added. */
 void cableway_window_functions(ompi_osc_base_module_t *table);
 
 #endif

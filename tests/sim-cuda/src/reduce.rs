@@ -3,27 +3,11 @@
 
 use crate::driver::crash;
 use crate::kernel_memory::{Job, Memory, THREADS};
-use crate::reduce_numbers::fold;
+use crate::reduce_numbers::{Operation, fold};
 
 const VECTOR: u64 = 16;
 
-/// The operations and elements, by their numbers in the argument.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Sum,
-    Product,
-    Min,
-    Max,
-    And,
-    Or,
-    Xor,
-    BitAnd,
-    BitOr,
-    BitXor,
-    MinLoc,
-    MaxLoc,
-}
-
+/// The operations, by their numbers in the argument.
 const OPERATIONS: [Operation; 12] = [
     Operation::Sum,
     Operation::Product,

@@ -1,9 +1,25 @@
 //! The arithmetic of reductions, element by element.
 
 use crate::half;
-use crate::reduce::Operation;
 
 type Bytes = [u8; 16];
+
+/// What a reduction does with two elements.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Sum,
+    Product,
+    Min,
+    Max,
+    And,
+    Or,
+    Xor,
+    BitAnd,
+    BitOr,
+    BitXor,
+    MinLoc,
+    MaxLoc,
+}
 
 /// A type of numbers.
 trait Number: Copy {

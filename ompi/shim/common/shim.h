@@ -1,6 +1,6 @@
 /* Declarations shared by all files of the shim. */
-#ifndef CABLEWAY_COMPONENT_H
-#define CABLEWAY_COMPONENT_H
+#ifndef CABLEWAY_COMMON_SHIM_H
+#define CABLEWAY_COMMON_SHIM_H
 
 #include "ompi_config.h"
 
