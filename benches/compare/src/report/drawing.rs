@@ -26,9 +26,9 @@ const COLOURS: [(&str, RGBColor); 7] = [
 ];
 
 /// The drawing's width and height, and the width of the chart in it. The legend is beside the chart.
-const WIDE: (u32, u32) = (1060, 460);
+const WIDE: (u32, u32) = (1100, 470);
 const CHART: i32 = 900;
-/// The height of all text: it is legible where the page is half as wide.
+/// The height of all text. The page enlarges it where it is narrow.
 const TEXT: u32 = 19;
 
 /// Returns the width of a program's line. Cableway's own lines stand out.
@@ -54,7 +54,7 @@ fn draw(out: &mut String, unit: &str, lines: &[Line]) -> Result<(), Box<dyn std:
     let (area, legend) = root.split_horizontally(CHART);
     let mut chart = ChartBuilder::on(&area)
         .margin(10)
-        .x_label_area_size(48)
+        .x_label_area_size(58)
         .y_label_area_size(90)
         .build_cartesian_2d(sizes.log_scale().base(2.0), values.clone().log_scale().with_key_points(ticks(&values)))?;
     chart

@@ -4,20 +4,24 @@ use std::fmt::Write;
 
 use super::Report;
 use super::drawing::{Line, svg};
-use super::standing::{self, Verdict};
+use super::standing::{self, Row, Verdict};
 use super::tables::{GOAL_COLUMNS, figure, goal_rows, short, sizes};
 use crate::contender::FLOOR;
 use crate::error::Error;
 use crate::plan::Series;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}\
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
     table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
     th,td{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:right}\
+    th{white-space:nowrap}.ratios th,.ratios td{padding:.2em .45em}\
+    h3{margin:1.5em 0 0}h3+.wide table{margin-top:.3em}\
     th:first-child,td:first-child{text-align:left;white-space:nowrap;position:sticky;left:0;background:#fff}\
     .faster{background:#d3efd9}.slower{background:#f9d0cd;font-weight:bold}.no{color:#b00;font-weight:bold}\
     .spread{color:#888;font-size:85%;display:block;white-space:nowrap}\
     .wide{overflow-x:auto}.plots{display:flex;flex-direction:column;gap:1em}\
-    svg{width:100%;height:auto}details{margin:1em 0}\
+    svg{width:100%;height:auto}\
+    @media(max-width:800px){body{font-size:13px}th,td{padding:.2em .4em}svg text{font-size:22px}}\
+    details{margin:1em 0}\
     dt{font-weight:600}dd{margin:0 0 .4em 1em;overflow-wrap:anywhere}";
 
 pub(super) fn html(report: &Report) -> Result<String, Error> {
@@ -44,23 +48,32 @@ pub(super) fn html(report: &Report) -> Result<String, Error> {
     Ok(out)
 }
 
-/// The times relative to the best peer, by series and size.
+/// The times relative to the best peer: a table for each route, by test and size.
 fn summary(out: &mut String, report: &Report) {
     let rows = standing::rows(&report.plan, &report.results);
     if rows.is_empty() {
         return;
     }
-    let sizes = sizes(&rows);
     out.push_str(
         "<h2>Time relative to the best peer</h2>\n<p>Medians of the rounds' ratios. <span class=\"faster\">Faster</span> or \
-         <span class=\"slower\">slower</span> beyond the noise.</p>\n<div class=\"wide\"><table><tr><th></th>",
+         <span class=\"slower\">slower</span> beyond the noise.</p>\n",
     );
+    for of_route in rows.chunk_by(|one, next| one.series.route.name == next.series.route.name) {
+        standings(out, of_route);
+    }
+}
+
+/// The rows of one route.
+fn standings(out: &mut String, rows: &[Row<'_>]) {
+    let (route, sizes) = (rows[0].series.route, sizes(rows));
+    let _ =
+        write!(out, "<h3>{}</h3>\n<div class=\"wide\"><table class=\"ratios\"><tr><th></th>", escaped(&route.words()));
     for size in &sizes {
         let _ = write!(out, "<th>{}</th>", short(*size));
     }
     out.push_str("</tr>\n");
-    for row in &rows {
-        let _ = write!(out, "<tr><td>{}</td>", escaped(&row.name()));
+    for row in rows {
+        let _ = write!(out, "<tr><td>{}, {}</td>", row.series.test, escaped(row.program));
         for size in &sizes {
             let Some(at) = row.standings.iter().find(|standing| standing.size == *size) else {
                 out.push_str("<td></td>");
