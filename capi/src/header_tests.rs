@@ -16,6 +16,7 @@ use crate::status::{ANY_SOURCE, ANY_TAG, Status};
 const HEADER: &str = concat!(
     include_str!("../include/cableway.h"),
     include_str!("../include/cableway_active.h"),
+    include_str!("../include/cableway_collective.h"),
     include_str!("../include/cableway_one_sided.h")
 );
 

@@ -12,14 +12,15 @@
 mod active;
 mod arguments;
 mod code;
+mod collective;
 mod communicator;
 mod datatype;
 mod device;
+mod exchange;
 mod handle;
 mod memory;
 mod message;
 mod movement;
-mod nonblocking;
 mod one_sided;
 mod one_sided_typed;
 mod outcome;

@@ -91,6 +91,38 @@ impl Divided {
     }
 }
 
+/// Memory with a part for each rank.
+#[derive(Clone, Copy)]
+pub(crate) enum Parted {
+    /// Of one length, that of this memory.
+    Evenly(Memory),
+    /// Of any lengths.
+    Unevenly(Divided),
+}
+
+impl Parted {
+    pub(crate) fn is_in_place(&self) -> bool {
+        match self {
+            Parted::Evenly(part) => is_in_place(part.address),
+            Parted::Unevenly(parts) => is_in_place(parts.address),
+        }
+    }
+
+    /// Returns the memory, and the parts if they are not of one length.
+    ///
+    /// # Safety
+    /// The same as that of [`Divided::parts`].
+    pub(crate) unsafe fn open<'a>(self, ranks: u32) -> Result<(RawBuffer<'a>, Option<Parts<'a>>), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Parted::Evenly(part) => Ok((part.of_ranks(ranks)?.buffer()?, None)),
+                Parted::Unevenly(parts) => parts.parts(ranks).map(|(buffer, parts)| (buffer, Some(parts))),
+            }
+        }
+    }
+}
+
 /// Returns the number of elements up to the end of the last part. A part without elements has no end.
 fn end(counts: &[usize], displacements: Option<&[usize]>) -> Option<usize> {
     let Some(displacements) = displacements else {

@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_void};
 
 use cableway::{
-    Communicator, Complex, Element, Elements, ElementsMut, Located, Rank, RawBuffer, RawRequest, ReduceOperation,
-    Reducible, f16,
+    Communicator, Complex, Element, Elements, ElementsMut, Located, Rank, RawBuffer, ReduceOperation, Reducible, f16,
 };
 
-use crate::arguments::rank;
+use crate::arguments::{array, rank};
 use crate::code::Failure;
+use crate::collective::{Finish, perform, start};
 use crate::communicator::{Handled, named};
 use crate::handle::Handle;
 use crate::memory::{Memory, is_in_place};
@@ -41,12 +41,11 @@ struct Arguments {
 
 /// Which reduction it is.
 #[derive(Clone, Copy)]
-enum Kind {
+enum Kind<'a> {
     Allreduce,
     Reduce { root: Rank },
-    ReduceScatterBlock { outputs: usize },
-    Scan,
-    ExclusiveScan,
+    ReduceScatter { outputs: usize, counts: Option<&'a [usize]> },
+    Scan { exclusive: bool },
 }
 
 /// The memory of a reduction.
@@ -79,33 +78,60 @@ macro_rules! with_type {
 }
 
 impl Arguments {
+    /// Prepares the reduction, and performs or starts it.
+    ///
     /// # Safety
-    /// The program keeps the memory during the call.
-    unsafe fn perform(self, on: &Communicator, kind: Kind) -> Result<(), Failure> {
-        // SAFETY: the caller's promise.
-        let (element, operands) = unsafe { self.operands(on, kind)? };
-        Ok(with_type!(element, T => operands.perform::<T>(on, kind))?)
-    }
-
-    /// # Safety
-    /// The program keeps the memory until the request has ended.
-    unsafe fn start(self, on: &Communicator, kind: Kind) -> Result<RawRequest, Failure> {
+    /// The C program's promises: it keeps the memory until the operation has ended.
+    unsafe fn call<R>(self, on: &Communicator, kind: Kind<'_>, finish: impl Finish<R>) -> Result<R, Failure> {
         // SAFETY: the caller's promise.
         let (element, operands) = unsafe { self.operands(on, kind)? };
         // SAFETY: as above.
-        Ok(with_type!(element, T => unsafe { operands.start::<T>(on, kind) })?)
+        Ok(with_type!(element, T => unsafe { operands.call::<T, R>(on, kind, finish) })?)
+    }
+
+    /// Prepares a reduction of which each rank gets `count` elements, and performs or starts it.
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    unsafe fn scatter_block<R>(self, on: Handled, finish: impl Finish<R>) -> Result<R, Failure> {
+        let outputs = self.count;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let on = named(on)?;
+            let count = outputs.checked_mul(on.size() as usize);
+            let count = count.ok_or_else(|| Failure::argument(format!("{outputs} elements for each rank")))?;
+            Arguments { count, ..self }.call(on, Kind::ReduceScatter { outputs, counts: None }, finish)
+        }
+    }
+
+    /// Prepares a reduction of which each rank gets as many elements as its entry of `counts` says, and performs or starts
+    /// it.
+    ///
+    /// # Safety
+    /// As [`call`](Self::call), and the array has an entry for each rank.
+    unsafe fn scatter<R>(self, on: Handled, counts: *const usize, finish: impl Finish<R>) -> Result<R, Failure> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let on = named(on)?;
+            let counts = array(counts, on.size() as usize, "the array of counts")?;
+            let count = counts.iter().try_fold(0_usize, |sum, &count| sum.checked_add(count));
+            let count =
+                count.ok_or_else(|| Failure::argument("the parts of the ranks are more than memory can hold"))?;
+            let kind = Kind::ReduceScatter { outputs: counts[on.rank() as usize], counts: Some(counts) };
+            Arguments { count, ..self }.call(on, kind, finish)
+        }
     }
 
     /// Returns the type of the elements, and the memory.
     ///
     /// # Safety
     /// The program keeps the memory for as long as the operands are used.
-    unsafe fn operands(self, on: &Communicator, kind: Kind) -> Result<(Element, Operands), Failure> {
+    unsafe fn operands(self, on: &Communicator, kind: Kind<'_>) -> Result<(Element, Operands), Failure> {
         let (element, operation) = (element(self.element)?, operation(self.operation)?);
         let in_place = is_in_place(self.send);
         let outputs = match kind {
             Kind::Reduce { root } if root != on.rank() => None,
-            Kind::ReduceScatterBlock { outputs } if !in_place => Some(outputs),
+            Kind::ReduceScatter { outputs, .. } if !in_place => Some(outputs),
             _ => Some(self.count),
         };
         let memory = |address: *const c_void, count: usize| -> Result<RawBuffer<'static>, Failure> {
@@ -122,45 +148,31 @@ impl Arguments {
 }
 
 impl Operands {
-    /// Starts an allreduce, or a reduce to a root.
-    ///
     /// # Safety
-    /// The program keeps the memory until the request has ended.
-    unsafe fn start<T: Reducible>(mut self, on: &Communicator, kind: Kind) -> Result<RawRequest, cableway::Error> {
+    /// As [`Arguments::call`].
+    unsafe fn call<T: Reducible, R>(
+        mut self,
+        on: &Communicator,
+        kind: Kind<'_>,
+        finish: impl Finish<R>,
+    ) -> Result<R, cableway::Error> {
         let operation = self.operation;
         let input = self.input.as_ref().map(Elements::<T>::new).transpose()?;
-        let mut output = self.output.as_mut().map(ElementsMut::<T>::new).transpose()?;
+        let (input, mut output) = (input.as_ref(), self.output.as_mut().map(ElementsMut::<T>::new).transpose()?);
         // SAFETY: the caller's promise.
-        unsafe {
+        let call = unsafe {
             match (kind, output.as_mut()) {
-                (Kind::Reduce { root }, output) => on.reduce_raw(input.as_ref(), output, operation, root),
-                (_, Some(output)) => on.allreduce_raw(input.as_ref(), output, operation),
+                (Kind::Reduce { .. }, None) if input.is_none() => Err(no_contribution()),
+                (Kind::Reduce { root }, output) => on.reduce_raw(input, output, operation, root),
                 (_, None) => Err(no_contribution()),
+                (Kind::Allreduce, Some(output)) => on.allreduce_raw(input, output, operation),
+                (Kind::ReduceScatter { counts, .. }, Some(output)) => {
+                    on.reduce_scatter_raw(input, output, counts, operation)
+                }
+                (Kind::Scan { exclusive }, Some(output)) => on.scan_raw(input, output, operation, exclusive),
             }
-        }
-    }
-
-    fn perform<T: Reducible>(mut self, on: &Communicator, kind: Kind) -> Result<(), cableway::Error> {
-        let operation = self.operation;
-        let input = self.input.as_ref().map(Elements::<T>::new).transpose()?;
-        let mut output = self.output.as_mut().map(ElementsMut::<T>::new).transpose()?;
-        match (kind, input.as_ref(), output.as_mut()) {
-            (Kind::Allreduce, Some(input), Some(output)) => on.allreduce(input, output, operation),
-            (Kind::Allreduce, None, Some(output)) => on.allreduce_in_place(output, operation),
-            (Kind::Reduce { root }, Some(input), output) => on.reduce(input, operation, root, output),
-            (Kind::Reduce { root }, None, Some(output)) => on.reduce_in_place(output, operation, root),
-            (Kind::ReduceScatterBlock { .. }, Some(input), Some(output)) => {
-                on.reduce_scatter_block(input, output, operation)
-            }
-            (Kind::ReduceScatterBlock { .. }, None, Some(output)) => {
-                on.reduce_scatter_block_in_place(output, operation)
-            }
-            (Kind::Scan, Some(input), Some(output)) => on.scan(input, output, operation),
-            (Kind::Scan, None, Some(output)) => on.scan_in_place(output, operation),
-            (Kind::ExclusiveScan, Some(input), Some(output)) => on.exclusive_scan(input, output, operation),
-            (Kind::ExclusiveScan, None, Some(output)) => on.exclusive_scan_in_place(output, operation),
-            (_, _, None) => Err(no_contribution()),
-        }
+        };
+        finish(call?)
     }
 }
 
@@ -168,44 +180,6 @@ impl Operands {
 fn no_contribution() -> cableway::Error {
     let text = "CABLEWAY_IN_PLACE is for the root of a reduce only: pass what this process contributes";
     cableway::ErrorKind::BadBuffer(text.to_owned()).into()
-}
-
-/// Starts an allreduce.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_iallreduce(
-    send: *const c_void,
-    receive: *mut c_void,
-    count: usize,
-    element: c_int,
-    operation: c_int,
-    communicator: Handled,
-    request: *mut *mut Handle<Request>,
-) -> c_int {
-    let arguments = Arguments { send, receive, count, element, operation };
-    // SAFETY: the C program's promises.
-    unsafe { Request::start(request, || arguments.start(named(communicator)?, Kind::Allreduce)) }
-}
-
-/// Starts a reduce.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_ireduce(
-    send: *const c_void,
-    receive: *mut c_void,
-    count: usize,
-    element: c_int,
-    operation: c_int,
-    root: c_int,
-    communicator: Handled,
-    request: *mut *mut Handle<Request>,
-) -> c_int {
-    let arguments = Arguments { send, receive, count, element, operation };
-    // SAFETY: the C program's promises.
-    unsafe {
-        Request::start(request, || {
-            let kind = Kind::Reduce { root: rank(root)? };
-            arguments.start(named(communicator)?, kind)
-        })
-    }
 }
 
 /// Reduces, with the result at all.
@@ -220,7 +194,23 @@ unsafe extern "C" fn cableway_allreduce(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe { arguments.perform(named(communicator)?, Kind::Allreduce) })
+    guard(|| unsafe { arguments.call(named(communicator)?, Kind::Allreduce, perform) })
+}
+
+/// Starts to reduce, with the result at all.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_iallreduce(
+    send: *const c_void,
+    receive: *mut c_void,
+    count: usize,
+    element: c_int,
+    operation: c_int,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    let arguments = Arguments { send, receive, count, element, operation };
+    // SAFETY: the C program's promises.
+    unsafe { Request::start(request, || arguments.call(named(communicator)?, Kind::Allreduce, start)) }
 }
 
 /// Reduces, with the result at the root.
@@ -236,7 +226,26 @@ unsafe extern "C" fn cableway_reduce(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe { arguments.perform(named(communicator)?, Kind::Reduce { root: rank(root)? }) })
+    guard(|| unsafe { arguments.call(named(communicator)?, Kind::Reduce { root: rank(root)? }, perform) })
+}
+
+/// Starts to reduce, with the result at the root.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_ireduce(
+    send: *const c_void,
+    receive: *mut c_void,
+    count: usize,
+    element: c_int,
+    operation: c_int,
+    root: c_int,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    let arguments = Arguments { send, receive, count, element, operation };
+    // SAFETY: the C program's promises.
+    unsafe {
+        Request::start(request, || arguments.call(named(communicator)?, Kind::Reduce { root: rank(root)? }, start))
+    }
 }
 
 /// Reduces, with a part of the result of one length at each.
@@ -249,14 +258,56 @@ unsafe extern "C" fn cableway_reduce_scatter_block(
     operation: c_int,
     communicator: Handled,
 ) -> c_int {
+    let arguments = Arguments { send, receive, count: receive_count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let on = named(communicator)?;
-        let count = receive_count.checked_mul(on.size() as usize);
-        let count = count.ok_or_else(|| Failure::argument(format!("{receive_count} elements for each rank")))?;
-        let arguments = Arguments { send, receive, count, element, operation };
-        arguments.perform(on, Kind::ReduceScatterBlock { outputs: receive_count })
-    })
+    guard(|| unsafe { arguments.scatter_block(communicator, perform) })
+}
+
+/// Starts to reduce, with a part of the result of one length at each.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_ireduce_scatter_block(
+    send: *const c_void,
+    receive: *mut c_void,
+    receive_count: usize,
+    element: c_int,
+    operation: c_int,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    let arguments = Arguments { send, receive, count: receive_count, element, operation };
+    // SAFETY: the C program's promises.
+    unsafe { Request::start(request, || arguments.scatter_block(communicator, start)) }
+}
+
+/// Reduces, with a part of the result of any length at each.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_reduce_scatter(
+    send: *const c_void,
+    receive: *mut c_void,
+    receive_counts: *const usize,
+    element: c_int,
+    operation: c_int,
+    communicator: Handled,
+) -> c_int {
+    let arguments = Arguments { send, receive, count: 0, element, operation };
+    // SAFETY: the C program's promises.
+    guard(|| unsafe { arguments.scatter(communicator, receive_counts, perform) })
+}
+
+/// Starts to reduce, with a part of the result of any length at each.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_ireduce_scatter(
+    send: *const c_void,
+    receive: *mut c_void,
+    receive_counts: *const usize,
+    element: c_int,
+    operation: c_int,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    let arguments = Arguments { send, receive, count: 0, element, operation };
+    // SAFETY: the C program's promises.
+    unsafe { Request::start(request, || arguments.scatter(communicator, receive_counts, start)) }
 }
 
 /// Reduces what the ranks up to this one contribute.
@@ -271,7 +322,23 @@ unsafe extern "C" fn cableway_scan(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe { arguments.perform(named(communicator)?, Kind::Scan) })
+    guard(|| unsafe { arguments.call(named(communicator)?, Kind::Scan { exclusive: false }, perform) })
+}
+
+/// Starts to reduce what the ranks up to this one contribute.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_iscan(
+    send: *const c_void,
+    receive: *mut c_void,
+    count: usize,
+    element: c_int,
+    operation: c_int,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    let arguments = Arguments { send, receive, count, element, operation };
+    // SAFETY: the C program's promises.
+    unsafe { Request::start(request, || arguments.call(named(communicator)?, Kind::Scan { exclusive: false }, start)) }
 }
 
 /// Reduces what the ranks before this one contribute.
@@ -286,5 +353,21 @@ unsafe extern "C" fn cableway_exscan(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe { arguments.perform(named(communicator)?, Kind::ExclusiveScan) })
+    guard(|| unsafe { arguments.call(named(communicator)?, Kind::Scan { exclusive: true }, perform) })
+}
+
+/// Starts to reduce what the ranks before this one contribute.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_iexscan(
+    send: *const c_void,
+    receive: *mut c_void,
+    count: usize,
+    element: c_int,
+    operation: c_int,
+    communicator: Handled,
+    request: *mut *mut Handle<Request>,
+) -> c_int {
+    let arguments = Arguments { send, receive, count, element, operation };
+    // SAFETY: the C program's promises.
+    unsafe { Request::start(request, || arguments.call(named(communicator)?, Kind::Scan { exclusive: true }, start)) }
 }

@@ -7,10 +7,10 @@ mod running;
 
 pub use parts::Parts;
 
-pub(crate) use moving::{Exchange, allgather, alltoall, broadcast, gather, scatter};
-pub(crate) use parts::{Region, region, region_mut};
-pub(crate) use reducing::{Operands, allreduce, reduce, reduce_scatter, scan};
-pub(crate) use running::{Running, RunningList};
+pub(crate) use moving::{Exchange, allgather, alltoall, broadcast, gather, gather_in_place, scatter, scatter_in_place};
+pub(crate) use parts::{divided, divided_mut, region, region_mut};
+pub(crate) use reducing::{Operands, allreduce, barrier, reduce, reduce_scatter, scan};
+pub(crate) use running::{Running, RunningList, Token};
 
 use cableway_base::Rank;
 use cableway_coll::Call;

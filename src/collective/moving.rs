@@ -3,13 +3,10 @@
 use cableway_base::Rank;
 use cableway_coll::{Call, Memory};
 
-use super::parts::check_apart;
-use super::{Member, Parts, Prepared, Region};
+use super::parts::{Divided, Region, check_apart};
+use super::{Member, Prepared};
 use crate::Error;
 use crate::error::Collective;
-
-/// A buffer with a part for each rank: those that are named, or parts of the same length.
-pub(crate) type Divided<'a, 'p> = (Region<'a>, Option<Parts<'p>>);
 
 /// The buffers of an allgather or alltoall. Without one to send, the operation is in place.
 pub(crate) struct Exchange<S, R> {
@@ -77,6 +74,17 @@ pub(crate) fn gather<'a>(
     Ok(Prepared { operation, call: Call::Gather { send, receive, root } })
 }
 
+/// Gathers in place: the root's buffer has a part for each rank, those of the others are what they send.
+pub(crate) fn gather_in_place<'a>(
+    member: Member,
+    (name, root): (&'static str, Rank),
+    (buffer, parts): Divided<'a, '_>,
+) -> Result<Prepared<'a>, Error> {
+    let at_root = member.rank == root;
+    let (send, receive) = if at_root { (None, Some((buffer, parts))) } else { (Some(buffer), None) };
+    gather(member, (name, root), send, receive)
+}
+
 /// Only the root sends. It may be in place, and receive nothing.
 pub(crate) fn scatter<'a>(
     member: Member,
@@ -98,6 +106,17 @@ pub(crate) fn scatter<'a>(
         }
     };
     Ok(Prepared { operation, call: Call::Scatter { send, receive, root } })
+}
+
+/// Scatters in place: the root's buffer has a part for each rank, those of the others are where they receive.
+pub(crate) fn scatter_in_place<'a>(
+    member: Member,
+    (name, root): (&'static str, Rank),
+    (buffer, parts): Divided<'a, '_>,
+) -> Result<Prepared<'a>, Error> {
+    let at_root = member.rank == root;
+    let (send, receive) = if at_root { (Some((buffer, parts)), None) } else { (None, Some(buffer)) };
+    scatter(member, (name, root), send, receive)
 }
 
 pub(crate) fn allgather<'a>(

@@ -38,6 +38,9 @@ pub(crate) struct Region<'a> {
     unit: u64,
 }
 
+/// A buffer with a part for each rank: those that are named, or parts of the same length.
+pub(crate) type Divided<'a, 'p> = (Region<'a>, Option<Parts<'p>>);
+
 /// Describes a buffer to send.
 pub(crate) fn region(buffer: &(impl SendBuffer + ?Sized)) -> Result<Region<'_>, Error> {
     Ok(Region { unit: buffer.unit(), buffer: buffer.readable()? })
@@ -46,6 +49,22 @@ pub(crate) fn region(buffer: &(impl SendBuffer + ?Sized)) -> Result<Region<'_>, 
 /// Describes a buffer to receive into.
 pub(crate) fn region_mut(buffer: &mut (impl RecvBuffer + ?Sized)) -> Result<Region<'_>, Error> {
     Ok(Region { unit: buffer.unit(), buffer: buffer.writable()? })
+}
+
+/// Describes a buffer to send with a part for each rank.
+pub(crate) fn divided<'a, 'p>(
+    buffer: &'a (impl SendBuffer + ?Sized),
+    parts: Option<Parts<'p>>,
+) -> Result<Divided<'a, 'p>, Error> {
+    Ok((region(buffer)?, parts))
+}
+
+/// Describes a buffer to receive into with a part for each rank.
+pub(crate) fn divided_mut<'a, 'p>(
+    buffer: &'a mut (impl RecvBuffer + ?Sized),
+    parts: Option<Parts<'p>>,
+) -> Result<Divided<'a, 'p>, Error> {
+    Ok((region_mut(buffer)?, parts))
 }
 
 impl<'a> Region<'a> {

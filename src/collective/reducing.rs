@@ -1,5 +1,7 @@
 //! Calls that reduce elements.
 
+use std::sync::atomic::AtomicU8;
+
 use cableway_base::Rank;
 use cableway_coll::{Call, Operands as Raw, ReduceOperation};
 
@@ -122,4 +124,12 @@ pub(crate) fn scan(name: &'static str, operands: &Operands, exclusive: bool) -> 
     operands.check(operands.raw.count, operation)?;
     let call = if exclusive { Call::ExclusiveScan(operands.raw) } else { Call::Scan(operands.raw) };
     Ok(Prepared { operation, call })
+}
+
+/// A reduction of one byte, whose result no member has before all have contributed.
+pub(crate) fn barrier(token: &AtomicU8) -> Prepared<'static> {
+    let operation = Collective { name: "barrier", root: None, bytes: 0 };
+    let (element, output) = (<u8 as Item>::ELEMENT, token.as_ptr());
+    let raw = Raw { operation: ReduceOperation::BitOr, element, count: 1, input: None, output };
+    Prepared { operation, call: Call::Allreduce(raw) }
 }

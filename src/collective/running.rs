@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
 use cableway_pml::{Engine, Task};
@@ -17,7 +17,12 @@ pub(crate) struct Running {
     operation: Collective,
     state: Mutex<State>,
     ended: AtomicBool,
+    /// The memory of an operation without a buffer of the program.
+    _token: Option<Token>,
 }
+
+/// Memory of a barrier.
+pub(crate) type Token = Arc<AtomicU8>;
 
 enum State {
     UnderWay(Box<cableway_coll::Operation>),
@@ -25,10 +30,15 @@ enum State {
 }
 
 impl Running {
-    /// Begins to poll an operation.
-    pub(crate) fn start(engine: &Engine, operation: Collective, started: cableway_coll::Operation) -> Arc<Running> {
+    /// Begins to poll an operation. It keeps the token until it is dropped.
+    pub(crate) fn start(
+        engine: &Engine,
+        operation: Collective,
+        started: cableway_coll::Operation,
+        token: Option<Token>,
+    ) -> Arc<Running> {
         let state = Mutex::new(State::UnderWay(Box::new(started)));
-        let running = Arc::new(Running { operation, state, ended: AtomicBool::new(false) });
+        let running = Arc::new(Running { operation, state, ended: AtomicBool::new(false), _token: token });
         // The first messages leave at once.
         if !running.poll() {
             engine.add_task(running.clone());

@@ -1,7 +1,7 @@
 //! Collective operations that move data from all ranks to all ranks.
 
 use super::Communicator;
-use crate::collective::{self, Exchange, Parts, region, region_mut};
+use crate::collective::{self, Exchange, Parts, divided, divided_mut, region};
 use crate::{Error, RecvBuffer, SendBuffer};
 
 impl Communicator {
@@ -25,7 +25,7 @@ impl Communicator {
         send: &(impl SendBuffer + ?Sized),
         receive: &mut (impl RecvBuffer + ?Sized),
     ) -> Result<(), Error> {
-        let (send, receive) = (Some(region(send)?), (region_mut(receive)?, None));
+        let (send, receive) = (Some(region(send)?), divided_mut(receive, None)?);
         self.perform(collective::allgather(self.member(), Exchange { name: "allgather", send, receive }))
     }
 
@@ -45,7 +45,7 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`allgather`](Self::allgather).
     pub fn allgather_in_place(&self, buffer: &mut (impl RecvBuffer + ?Sized)) -> Result<(), Error> {
-        let call = Exchange { name: "allgather_in_place", send: None, receive: (region_mut(buffer)?, None) };
+        let call = Exchange { name: "allgather_in_place", send: None, receive: divided_mut(buffer, None)? };
         self.perform(collective::allgather(self.member(), call))
     }
 
@@ -74,7 +74,7 @@ impl Communicator {
         receive: &mut (impl RecvBuffer + ?Sized),
         parts: Parts<'_>,
     ) -> Result<(), Error> {
-        let (send, receive) = (Some(region(send)?), (region_mut(receive)?, Some(parts)));
+        let (send, receive) = (Some(region(send)?), divided_mut(receive, Some(parts))?);
         self.perform(collective::allgather(self.member(), Exchange { name: "allgatherv", send, receive }))
     }
 
@@ -94,7 +94,7 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`allgatherv`](Self::allgatherv).
     pub fn allgatherv_in_place(&self, buffer: &mut (impl RecvBuffer + ?Sized), parts: Parts<'_>) -> Result<(), Error> {
-        let call = Exchange { name: "allgatherv_in_place", send: None, receive: (region_mut(buffer)?, Some(parts)) };
+        let call = Exchange { name: "allgatherv_in_place", send: None, receive: divided_mut(buffer, Some(parts))? };
         self.perform(collective::allgather(self.member(), call))
     }
 
@@ -119,7 +119,7 @@ impl Communicator {
         send: &(impl SendBuffer + ?Sized),
         receive: &mut (impl RecvBuffer + ?Sized),
     ) -> Result<(), Error> {
-        let (send, receive) = (Some((region(send)?, None)), (region_mut(receive)?, None));
+        let (send, receive) = (Some(divided(send, None)?), divided_mut(receive, None)?);
         self.perform(collective::alltoall(self.member(), Exchange { name: "alltoall", send, receive }))
     }
 
@@ -138,7 +138,7 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`alltoall`](Self::alltoall).
     pub fn alltoall_in_place(&self, buffer: &mut (impl RecvBuffer + ?Sized)) -> Result<(), Error> {
-        let call = Exchange { name: "alltoall_in_place", send: None, receive: (region_mut(buffer)?, None) };
+        let call = Exchange { name: "alltoall_in_place", send: None, receive: divided_mut(buffer, None)? };
         self.perform(collective::alltoall(self.member(), call))
     }
 
@@ -168,7 +168,7 @@ impl Communicator {
         (send, send_parts): (&(impl SendBuffer + ?Sized), Parts<'_>),
         (receive, receive_parts): (&mut (impl RecvBuffer + ?Sized), Parts<'_>),
     ) -> Result<(), Error> {
-        let (send, receive) = (Some((region(send)?, Some(send_parts))), (region_mut(receive)?, Some(receive_parts)));
+        let (send, receive) = (Some(divided(send, Some(send_parts))?), divided_mut(receive, Some(receive_parts))?);
         self.perform(collective::alltoall(self.member(), Exchange { name: "alltoallv", send, receive }))
     }
 
@@ -189,7 +189,7 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`alltoallv`](Self::alltoallv).
     pub fn alltoallv_in_place(&self, buffer: &mut (impl RecvBuffer + ?Sized), parts: Parts<'_>) -> Result<(), Error> {
-        let call = Exchange { name: "alltoallv_in_place", send: None, receive: (region_mut(buffer)?, Some(parts)) };
+        let call = Exchange { name: "alltoallv_in_place", send: None, receive: divided_mut(buffer, Some(parts))? };
         self.perform(collective::alltoall(self.member(), call))
     }
 }

@@ -15,7 +15,7 @@ use cableway_base::Rank;
 use cableway_coll::{Members, Reach};
 use cableway_pml::{ActiveMessages, Engine};
 
-use crate::collective::{Member, Prepared};
+use crate::collective::{Member, Prepared, Running, Token, barrier};
 use crate::inner::{Inner, WORLD_CONTEXT};
 use crate::selector::raw_rank;
 use crate::{CollectiveQuestion, Error, Prediction, Protocol, Side};
@@ -142,8 +142,27 @@ impl Communicator {
         unsafe { self.shared.collectives.start(&call.call) }.map_err(|error| call.operation.failed(error))
     }
 
+    /// Begins a collective operation that the engine polls.
+    ///
+    /// # Safety
+    /// The buffers of the call stay borrowed until the operation has ended.
+    pub(crate) unsafe fn start(&self, call: &Prepared<'_>) -> Result<Arc<Running>, Error> {
+        // SAFETY: the caller's promise.
+        let started = unsafe { self.begin(call) }?;
+        Ok(Running::start(self.engine(), call.operation, started, None))
+    }
+
+    /// Begins a barrier that the engine polls.
+    pub(crate) fn start_barrier(&self) -> Result<Arc<Running>, Error> {
+        let token = Token::default();
+        let call = barrier(&token);
+        // SAFETY: what polls the operation keeps the token.
+        let started = unsafe { self.begin(&call) }?;
+        Ok(Running::start(self.engine(), call.operation, started, Some(token)))
+    }
+
     /// Performs a collective operation whose buffers are borrowed for longer than this call.
-    fn perform(&self, call: Result<Prepared<'_>, Error>) -> Result<(), Error> {
+    pub(crate) fn perform(&self, call: Result<Prepared<'_>, Error>) -> Result<(), Error> {
         let call = call?;
         // SAFETY: the callers in this module borrow the buffers, and this waits.
         unsafe { self.begin(&call) }?.wait().map_err(|error| call.operation.failed(error))

@@ -3,7 +3,7 @@
 use cableway_base::Rank;
 
 use super::Communicator;
-use crate::collective::{self, Parts, region, region_mut};
+use crate::collective::{self, Parts, divided, divided_mut, region, region_mut};
 use crate::{Error, RecvBuffer, SendBuffer};
 
 impl Communicator {
@@ -51,7 +51,7 @@ impl Communicator {
         root: Rank,
         receive: Option<&mut R>,
     ) -> Result<(), Error> {
-        let receive = receive.map(|receive| Ok::<_, Error>((region_mut(receive)?, None))).transpose()?;
+        let receive = receive.map(|receive| divided_mut(receive, None)).transpose()?;
         self.perform(collective::gather(self.member(), ("gather", root), Some(region(send)?), receive))
     }
 
@@ -71,7 +71,7 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`gather`](Self::gather).
     pub fn gather_in_place(&self, buffer: &mut (impl RecvBuffer + ?Sized), root: Rank) -> Result<(), Error> {
-        self.gather_own(("gather_in_place", root), buffer, None)
+        self.perform(collective::gather_in_place(self.member(), ("gather_in_place", root), divided_mut(buffer, None)?))
     }
 
     /// Gathers buffers of different lengths at the places that the root's [`Parts`] name (`MPI_Gatherv`). Collective.
@@ -99,8 +99,7 @@ impl Communicator {
         root: Rank,
         receive: Option<(&mut R, Parts<'_>)>,
     ) -> Result<(), Error> {
-        let receive =
-            receive.map(|(receive, parts)| Ok::<_, Error>((region_mut(receive)?, Some(parts)))).transpose()?;
+        let receive = receive.map(|(receive, parts)| divided_mut(receive, Some(parts))).transpose()?;
         self.perform(collective::gather(self.member(), ("gatherv", root), Some(region(send)?), receive))
     }
 
@@ -126,18 +125,11 @@ impl Communicator {
         parts: Parts<'_>,
         root: Rank,
     ) -> Result<(), Error> {
-        self.gather_own(("gatherv_in_place", root), buffer, Some(parts))
-    }
-
-    fn gather_own(
-        &self,
-        call: (&'static str, Rank),
-        buffer: &mut (impl RecvBuffer + ?Sized),
-        parts: Option<Parts<'_>>,
-    ) -> Result<(), Error> {
-        let buffer = region_mut(buffer)?;
-        let (send, receive) = if self.rank() == call.1 { (None, Some((buffer, parts))) } else { (Some(buffer), None) };
-        self.perform(collective::gather(self.member(), call, send, receive))
+        self.perform(collective::gather_in_place(
+            self.member(),
+            ("gatherv_in_place", root),
+            divided_mut(buffer, Some(parts))?,
+        ))
     }
 
     /// Sends each member its part of the root's `send` buffer, in rank order and of the same length (`MPI_Scatter`). Other
@@ -162,7 +154,7 @@ impl Communicator {
         root: Rank,
         receive: &mut (impl RecvBuffer + ?Sized),
     ) -> Result<(), Error> {
-        let send = send.map(|send| Ok::<_, Error>((region(send)?, None))).transpose()?;
+        let send = send.map(|send| divided(send, None)).transpose()?;
         self.perform(collective::scatter(self.member(), ("scatter", root), send, Some(region_mut(receive)?)))
     }
 
@@ -182,7 +174,11 @@ impl Communicator {
     /// # Errors
     /// The same as those of [`scatter`](Self::scatter).
     pub fn scatter_in_place(&self, buffer: &mut (impl RecvBuffer + ?Sized), root: Rank) -> Result<(), Error> {
-        self.scatter_own(("scatter_in_place", root), buffer, None)
+        self.perform(collective::scatter_in_place(
+            self.member(),
+            ("scatter_in_place", root),
+            divided_mut(buffer, None)?,
+        ))
     }
 
     /// Scatters parts of different lengths, which the root's [`Parts`] name (`MPI_Scatterv`). Collective.
@@ -208,7 +204,7 @@ impl Communicator {
         root: Rank,
         receive: &mut (impl RecvBuffer + ?Sized),
     ) -> Result<(), Error> {
-        let send = send.map(|(send, parts)| Ok::<_, Error>((region(send)?, Some(parts)))).transpose()?;
+        let send = send.map(|(send, parts)| divided(send, Some(parts))).transpose()?;
         self.perform(collective::scatter(self.member(), ("scatterv", root), send, Some(region_mut(receive)?)))
     }
 
@@ -234,17 +230,10 @@ impl Communicator {
         parts: Parts<'_>,
         root: Rank,
     ) -> Result<(), Error> {
-        self.scatter_own(("scatterv_in_place", root), buffer, Some(parts))
-    }
-
-    fn scatter_own(
-        &self,
-        call: (&'static str, Rank),
-        buffer: &mut (impl RecvBuffer + ?Sized),
-        parts: Option<Parts<'_>>,
-    ) -> Result<(), Error> {
-        let buffer = region_mut(buffer)?;
-        let (send, receive) = if self.rank() == call.1 { (Some((buffer, parts)), None) } else { (None, Some(buffer)) };
-        self.perform(collective::scatter(self.member(), call, send, receive))
+        self.perform(collective::scatter_in_place(
+            self.member(),
+            ("scatterv_in_place", root),
+            divided_mut(buffer, Some(parts))?,
+        ))
     }
 }

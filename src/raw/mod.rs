@@ -6,6 +6,8 @@ mod collective;
 mod message;
 mod one_sided;
 
+pub use collective::{RawCollective, RawParts, RawPartsMut};
+
 use std::sync::Arc;
 
 use cableway_pml::Engine;

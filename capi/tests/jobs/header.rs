@@ -12,7 +12,12 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// The header, and its parts by themselves.
-const HEADERS: [&str; 3] = ["include/cableway.h", "include/cableway_active.h", "include/cableway_one_sided.h"];
+const HEADERS: [&str; 4] = [
+    "include/cableway.h",
+    "include/cableway_active.h",
+    "include/cableway_collective.h",
+    "include/cableway_one_sided.h",
+];
 
 /// Every standard that the header is for, without any other header before it.
 fn the_header_compiles_alone() {

@@ -1,7 +1,8 @@
 /*
  * The collective functions that move data, against copies made by hand: each with parts of one length and of different
- * ones, apart and in place, contiguous and in blocks, on memory of every kind.
+ * ones, apart and in place, contiguous and in blocks, blocking and nonblocking, on memory of every kind.
  */
+#include "forms.h"
 #include "memory.h"
 
 enum { MOST = 8 };
@@ -81,7 +82,7 @@ static void broadcast(int root, size_t count)
     if (rank == root) {
         write_part(&data, 0, count, root, 0);
     }
-    CALL(cableway_bcast(data.memory.address, count, type, root, everyone));
+    CALL(EITHER(bcast, data.memory.address, count, type, root, everyone));
     fetch(&data);
     check_part(&data, 0, count, root, 0);
     destroy(&data);
@@ -98,7 +99,7 @@ static void gather_and_scatter(int root, size_t count, int in_place)
         write_part(&all, count * (size_t) rank, count, rank, 0);
         send = CABLEWAY_IN_PLACE;
     }
-    CALL(cableway_gather(send, count, type, rank == root ? all.memory.address : NULL, count, type, root, everyone));
+    CALL(EITHER(gather, send, count, type, rank == root ? all.memory.address : NULL, count, type, root, everyone));
     fetch(&all);
     for (from = 0; from < size && rank == root; from++) {
         check_part(&all, count * (size_t) from, count, from, 0);
@@ -106,7 +107,7 @@ static void gather_and_scatter(int root, size_t count, int in_place)
     destroy(&part);
 
     part = make(count);
-    CALL(cableway_scatter(rank == root ? all.memory.address : NULL, count, type,
+    CALL(EITHER(scatter, rank == root ? all.memory.address : NULL, count, type,
                           rank == root && in_place ? CABLEWAY_IN_PLACE : part.memory.address, count, type, root,
                           everyone));
     fetch(&part);
@@ -125,7 +126,7 @@ static void allgather(size_t count, int in_place)
     if (in_place) {
         write_part(&all, count * (size_t) rank, count, rank, 0);
     }
-    CALL(cableway_allgather(in_place ? CABLEWAY_IN_PLACE : part.memory.address, count, type, all.memory.address, count,
+    CALL(EITHER(allgather, in_place ? CABLEWAY_IN_PLACE : part.memory.address, count, type, all.memory.address, count,
                             type, everyone));
     fetch(&all);
     for (from = 0; from < size; from++) {
@@ -143,7 +144,7 @@ static void alltoall(size_t count, int in_place)
     for (peer = 0; peer < size; peer++) {
         write_part(sent, count * (size_t) peer, count, rank, peer);
     }
-    CALL(cableway_alltoall(in_place ? CABLEWAY_IN_PLACE : mine.memory.address, count, type, theirs.memory.address, count,
+    CALL(EITHER(alltoall, in_place ? CABLEWAY_IN_PLACE : mine.memory.address, count, type, theirs.memory.address, count,
                            type, everyone));
     fetch(&theirs);
     for (peer = 0; peer < size; peer++) {
@@ -188,9 +189,9 @@ static void gatherv_and_scatterv(int root, int backwards, int in_place)
         send = CABLEWAY_IN_PLACE;
     }
     if (rank == root) {
-        CALL(cableway_gatherv(send, mine, type, all.memory.address, counts, displacements, type, root, everyone));
+        CALL(EITHER(gatherv, send, mine, type, all.memory.address, counts, displacements, type, root, everyone));
     } else {
-        CALL(cableway_gatherv(send, mine, type, NULL, NULL, NULL, NULL, root, everyone));
+        CALL(EITHER(gatherv, send, mine, type, NULL, NULL, NULL, NULL, root, everyone));
     }
     fetch(&all);
     for (from = 0; from < size && rank == root; from++) {
@@ -200,10 +201,10 @@ static void gatherv_and_scatterv(int root, int backwards, int in_place)
 
     part = make(mine);
     if (rank == root) {
-        CALL(cableway_scatterv(all.memory.address, counts, displacements, type,
+        CALL(EITHER(scatterv, all.memory.address, counts, displacements, type,
                                in_place ? CABLEWAY_IN_PLACE : part.memory.address, mine, type, root, everyone));
     } else {
-        CALL(cableway_scatterv(NULL, NULL, NULL, NULL, part.memory.address, mine, type, root, everyone));
+        CALL(EITHER(scatterv, NULL, NULL, NULL, NULL, part.memory.address, mine, type, root, everyone));
     }
     fetch(&part);
     if (rank != root || !in_place) {
@@ -230,7 +231,7 @@ static void allgatherv(int backwards, int in_place)
     if (in_place) {
         write_part(&all, at_[rank], counts[rank], rank, 0);
     }
-    CALL(cableway_allgatherv(in_place ? CABLEWAY_IN_PLACE : part.memory.address, counts[rank], type, all.memory.address,
+    CALL(EITHER(allgatherv, in_place ? CABLEWAY_IN_PLACE : part.memory.address, counts[rank], type, all.memory.address,
                              counts, displacements, type, everyone));
     fetch(&all);
     for (from = 0; from < size; from++) {
@@ -258,7 +259,7 @@ static void alltoallv(int backwards, int in_place)
     for (peer = 0; peer < size; peer++) {
         write_part(sent, at_[peer], counts[peer], rank, peer);
     }
-    CALL(cableway_alltoallv(in_place ? CABLEWAY_IN_PLACE : mine.memory.address, counts, displacements, type,
+    CALL(EITHER(alltoallv, in_place ? CABLEWAY_IN_PLACE : mine.memory.address, counts, displacements, type,
                             theirs.memory.address, counts, displacements, type, everyone));
     fetch(&theirs);
     for (peer = 0; peer < size; peer++) {
@@ -268,7 +269,7 @@ static void alltoallv(int backwards, int in_place)
     destroy(&theirs);
 }
 
-static void all(size_t count)
+static void forms(size_t count)
 {
     int in_place, backwards, root = size - 1;
     broadcast(0, count);
@@ -282,6 +283,13 @@ static void all(size_t count)
             allgatherv(backwards, in_place);
             alltoallv(backwards, in_place);
         }
+    }
+}
+
+static void all(size_t count)
+{
+    for (nonblocking = 0; nonblocking < 2; nonblocking++) {
+        forms(count);
     }
 }
 

@@ -20,7 +20,7 @@ static void numbers(struct memory *memory, int32_t *host, int operation, size_t 
 
 int main(int argc, char **argv)
 {
-    enum { BCAST, GATHER, GATHER_IN_PLACE, EXCHANGE, SUM, SUM_IN_PLACE, ROOTED, OPERATIONS };
+    enum { BCAST, GATHER, GATHER_IN_PLACE, EXCHANGE, SUM, SUM_IN_PLACE, ROOTED, BARRIER, OPERATIONS };
     cableway_request *requests[OPERATIONS + 1] = {NULL};
     struct memory send[OPERATIONS], receive[OPERATIONS];
     int operation, owner, done, message = 0, root;
@@ -58,6 +58,7 @@ int main(int argc, char **argv)
                              everyone, &requests[SUM_IN_PLACE]));
     CALL(cableway_ireduce(send[ROOTED].address, receive[ROOTED].address, COUNT, CABLEWAY_INT32, CABLEWAY_MAX, root,
                           everyone, &requests[ROOTED]));
+    CALL(cableway_ibarrier(everyone, &requests[BARRIER]));
     /* A message at the same time. */
     CALL(cableway_irecv(&message, sizeof message, CABLEWAY_BYTE, (rank + size - 1) % size, 3, everyone,
                         &requests[OPERATIONS]));

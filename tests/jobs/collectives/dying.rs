@@ -28,18 +28,18 @@ const END: i32 = 4;
 enum Tested {
     Data { kind: Kind, in_place: bool, nonblocking: bool },
     Barrier,
+    NonblockingBarrier,
     Dup,
     Split,
 }
 
 /// Returns every operation in every form.
 fn all() -> Vec<Tested> {
-    let mut all = vec![Tested::Barrier, Tested::Dup, Tested::Split];
+    let mut all = vec![Tested::Barrier, Tested::NonblockingBarrier, Tested::Dup, Tested::Split];
     for kind in KINDS {
         for in_place in [false, true] {
             for nonblocking in [false, true] {
-                let has_form = step(kind, in_place, nonblocking).is_nonblocking() == nonblocking;
-                if has_form && !(in_place && kind == Kind::Broadcast) {
+                if !(in_place && kind == Kind::Broadcast) {
                     all.push(Tested::Data { kind, in_place, nonblocking });
                 }
             }
@@ -79,6 +79,7 @@ impl Tested {
         let Tested::Data { kind, in_place, nonblocking } = self else {
             return match self {
                 Tested::Barrier => on.barrier(),
+                Tested::NonblockingBarrier => on.scope(|scope| scope.barrier()?.wait()),
                 Tested::Dup => on.dup().map(drop),
                 _ => on.split(Some(on.rank() % 2), 0).map(drop),
             };
@@ -88,7 +89,7 @@ impl Tested {
         let (send, mut room) = (rooms.room(false, &plan.send)?, rooms.room(false, &plan.before)?);
         let (send, mut room) = (send.view()?, room.view_mut()?);
         if nonblocking {
-            on.scope(|scope| begin(scope, on.rank(), &step, &send, &mut room)?.wait())
+            on.scope(|scope| begin(scope, on.rank(), &step, (&plan, &send), &mut room)?.wait())
         } else {
             now(on, &step, &plan, &send, &mut room)
         }

@@ -72,12 +72,6 @@ pub(super) struct Plan {
 }
 
 impl Step {
-    /// Returns whether a nonblocking operation performs the step. Some kinds have none.
-    pub(super) fn is_nonblocking(&self) -> bool {
-        let kinds = [Kind::Broadcast, Kind::Allgather, Kind::Alltoall, Kind::Allreduce, Kind::Reduce];
-        self.nonblocking && kinds.contains(&self.kind)
-    }
-
     /// Returns the data of rank `from`, or what it sends to rank `to`.
     fn data(&self, from: usize, to: usize, len: usize) -> Vec<u64> {
         let seed = self.number << 32 | (from as u64) << 24 | (to as u64) << 16;

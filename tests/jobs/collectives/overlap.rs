@@ -49,6 +49,7 @@ pub(super) fn overlap() -> Outcome {
         expect(large, vec![round + u64::from(previous); len])?;
         expect(all, (0..u64::from(size)).flat_map(|rank| vec![round + rank; len]).collect())?;
     }
+    barrier(on)?;
     // The end of the scope waits for a request that was leaked.
     let mut sum = [1_u64];
     on.scope(|scope| {
@@ -56,6 +57,27 @@ pub(super) fn overlap() -> Outcome {
         Ok::<_, cableway::Error>(())
     })?;
     expect(sum, [u64::from(size)])
+}
+
+/// A barrier under way, beside a message and a reduction. Its last member begins it after a message of the first one.
+fn barrier(on: &cableway::Communicator) -> Outcome {
+    let (me, last) = (on.rank(), on.size() - 1);
+    let (mut go, mut sum) = ([0_u8; 1], [1_u32]);
+    on.scope(|scope| {
+        if me == last && last > 0 {
+            on.recv(&mut go, 0, 2)?;
+        }
+        let all_are_here = scope.barrier()?;
+        let adding = scope.allreduce_in_place(&mut sum, ReduceOperation::Sum)?;
+        if me == 0 && last > 0 {
+            let ended = (0..1000).any(|_| all_are_here.is_complete());
+            assert!(!ended, "a barrier has ended before its last member began it");
+            on.send(&go, last, 2)?;
+        }
+        adding.wait()?;
+        all_are_here.wait()
+    })?;
+    expect(sum, [last + 1])
 }
 
 pub(super) fn threads() -> Outcome {

@@ -41,7 +41,7 @@ pub(super) fn in_turn() -> Outcome {
         for len in [0, 1, 7, 500, 20_000] {
             for places in 0..4 {
                 let counts = (0..size).map(|rank| len * (rank % 3) + rank).collect();
-                let (root, in_place, nonblocking) = (number as usize % size, places & 1 == 1, number % 3 == 1);
+                let (root, in_place, nonblocking) = (number as usize % size, places & 1 == 1, places & 2 == 2);
                 let operation = OPERATIONS[number as usize % OPERATIONS.len()];
                 let step = Step { kind, operation, root, len, counts, in_place, nonblocking, number };
                 // All on devices, all on hosts, and mixed.
@@ -91,8 +91,8 @@ pub(super) fn perform(on: &Communicator, rooms: &Rooms<'_>, step: &Step, on_devi
     let mut room = rooms.room(on_device[1], &plan.before)?;
     {
         let (send, mut room) = (send.view()?, room.view_mut()?);
-        if step.is_nonblocking() {
-            on.scope(|scope| begin(scope, on.rank(), step, &send, &mut room)?.wait())
+        if step.nonblocking {
+            on.scope(|scope| begin(scope, on.rank(), step, (&plan, &send), &mut room)?.wait())
         } else {
             now(on, step, &plan, &send, &mut room)
         }
@@ -164,20 +164,41 @@ pub(super) fn begin<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     rank: u32,
     step: &Step,
-    send: &'scope Elements<'_, u64>,
+    (plan, send): (&Plan, &'scope Elements<'_, u64>),
     room: &'scope mut ElementsMut<'_, u64>,
 ) -> Result<CollectiveRequest<'scope, 'env>, cableway::Error> {
     let (root, operation) = (step.root as u32, step.operation);
+    let at_root = rank == root;
+    let parts = Parts::at(&plan.counts, &plan.displacements);
     match (step.kind, step.in_place) {
         (Kind::Broadcast, _) => scope.broadcast(room, root),
+        (Kind::Gather, false) => scope.gather(send, root, at_root.then_some(room)),
+        (Kind::Gather, true) => scope.gather_in_place(room, root),
+        (Kind::Gatherv, false) => scope.gatherv(send, root, at_root.then_some((room, parts))),
+        (Kind::Gatherv, true) => scope.gatherv_in_place(room, parts, root),
+        (Kind::Scatter, false) => scope.scatter(at_root.then_some(send), root, room),
+        (Kind::Scatter, true) => scope.scatter_in_place(room, root),
+        (Kind::Scatterv, false) => scope.scatterv(at_root.then_some((send, parts)), root, room),
+        (Kind::Scatterv, true) => scope.scatterv_in_place(room, parts, root),
         (Kind::Allgather, false) => scope.allgather(send, room),
         (Kind::Allgather, true) => scope.allgather_in_place(room),
+        (Kind::Allgatherv, false) => scope.allgatherv(send, room, parts),
+        (Kind::Allgatherv, true) => scope.allgatherv_in_place(room, parts),
         (Kind::Alltoall, false) => scope.alltoall(send, room),
         (Kind::Alltoall, true) => scope.alltoall_in_place(room),
+        (Kind::Alltoallv, false) => scope.alltoallv((send, Parts::new(&plan.send_counts)), (room, parts)),
+        (Kind::Alltoallv, true) => scope.alltoallv_in_place(room, parts),
         (Kind::Allreduce, false) => scope.allreduce(send, room, operation),
         (Kind::Allreduce, true) => scope.allreduce_in_place(room, operation),
-        (Kind::Reduce, false) => scope.reduce(send, operation, root, (rank == root).then_some(room)),
+        (Kind::Reduce, false) => scope.reduce(send, operation, root, at_root.then_some(room)),
         (Kind::Reduce, true) => scope.reduce_in_place(room, operation, root),
-        (other, _) => unreachable!("{other:?} has no nonblocking form"),
+        (Kind::ReduceScatterBlock, false) => scope.reduce_scatter_block(send, room, operation),
+        (Kind::ReduceScatterBlock, true) => scope.reduce_scatter_block_in_place(room, operation),
+        (Kind::ReduceScatter, false) => scope.reduce_scatter(send, room, &plan.counts, operation),
+        (Kind::ReduceScatter, true) => scope.reduce_scatter_in_place(room, &plan.counts, operation),
+        (Kind::Scan, false) => scope.scan(send, room, operation),
+        (Kind::Scan, true) => scope.scan_in_place(room, operation),
+        (Kind::ExclusiveScan, false) => scope.exclusive_scan(send, room, operation),
+        (Kind::ExclusiveScan, true) => scope.exclusive_scan_in_place(room, operation),
     }
 }

@@ -191,8 +191,8 @@ impl Thread<'_, '_> {
             let mut under_way = Vec::new();
             for (step, plan, send, room) in &mut views {
                 let failed = |error| format!("rank {} of {}, {step:?}: {error}", on.rank(), on.size());
-                if step.is_nonblocking() {
-                    under_way.push((*step, begin(scope, on.rank(), step, send, room).map_err(failed)?));
+                if step.nonblocking {
+                    under_way.push((*step, begin(scope, on.rank(), step, (plan, send), room).map_err(failed)?));
                 } else {
                     now(on, step, plan, send, room).map_err(failed)?;
                 }
