@@ -41,8 +41,9 @@ collectives() {
     export NCCL_LIBRARY NCCL_NVLS_ENABLE=0
     [ "$devices" -lt 2 ] || [ -z "$NCCL_LIBRARY" ] || performers+=(nccl)
     for round in $(seq "${COLLECTIVE_ROUNDS:-3}"); do
-        timeout -k 5 120 "$CABLEWAY" run -n 2 -- "$CARRY/collective_times" device "${COLLECTIVE_SECONDS:-0.1}" "$sizes,$largest" \
-            2>>"$results/log/collectives.txt" | sed "s/^/library $round /"
+        timeout -k 5 120 "$CABLEWAY" collectives --memory device --seconds "${COLLECTIVE_SECONDS:-0.1}" --sizes "$sizes,$largest" \
+            --operation allreduce,reduce,bcast,allgather,alltoall,reduce-scatter \
+            2>>"$results/log/collectives.txt" | sed "/^#/d; s/^/library $round /"
         [ "${PIPESTATUS[0]}" = 0 ] || echo "library failed"
         for performer in "${performers[@]}"; do
             local place=device options=(--mca pml_cableway_coll_performer "$performer") all=$sizes

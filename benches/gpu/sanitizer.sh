@@ -28,8 +28,8 @@ sanitizer_library() {
         sanitized "$tool" "streams, $mode" "${own[@]}" "$CABLEWAY" pingpong --btl sm --stream=$mode --src device --dst device \
             $(stream_place) --sizes 8,4K,300K --steps 10 --iterations 20 --check
     done
-    sanitized "$tool" "collectives of the library" "$CABLEWAY" run -n 2 -- "${own[@]}" "$CARRY/collective_times" device 0.001 \
-        8,65536,1048576
+    sanitized "$tool" "collectives of the library" "${own[@]}" "$CABLEWAY" collectives --memory device --check --seconds 0.001 \
+        --sizes 8,64K,1M
 }
 
 # Open MPI's programs. Argument: tool, which the caller starts by `own`.

@@ -10,7 +10,7 @@ use cableway::{CostOrigin, DeviceIndex, Form, MemoryClass, Protocol, Side, World
 use clap::{Args, ValueEnum};
 
 use super::Failure;
-use super::job::{self, Job};
+use super::job::{self, Job, Ranks};
 use super::output;
 use super::parameters::ParameterOptions;
 use super::pingpong::{self, MemoryKind};
@@ -108,7 +108,7 @@ impl Explain {
                 "puts and gets are explained for one run of bytes: leave --measure, --strided and --irregular out";
             return Err(Failure::usage(text));
         }
-        let job = Job { ranks: 2, on_cores: true };
+        let job = Job { ranks: Ranks::Exactly(2), on_cores: true };
         let joined = job::join(&self.parameters, self.btl.as_deref(), job)?;
         Ok(joined.play(|world| {
             // A connected transport knows more about the peer.

@@ -27,35 +27,43 @@ impl Joined {
     }
 }
 
+/// How many ranks a command's job has.
+#[derive(Clone, Copy)]
+pub(super) enum Ranks {
+    Exactly(u32),
+    /// So many if the command starts them. A job that it was started in may have any number.
+    Any(u32),
+}
+
 /// The job that a command runs as.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
-    pub(super) ranks: u32,
+    pub(super) ranks: Ranks,
     /// Each rank has a core of its own, if there are enough. Ranks with threads of their own need more.
     pub(super) on_cores: bool,
 }
 
 /// Joins the job that this process was started in, or runs this command again as a job.
 pub(super) fn join(options: &ParameterOptions, btl: Option<&str>, job: Job) -> Result<Joined, Failure> {
-    let ranks = job.ranks;
+    let (Ranks::Exactly(ranks) | Ranks::Any(ranks)) = job.ranks;
     // Checked before any process is started, so that an error is reported once.
     let parameters = options.resolve_with(btl)?;
     if StartedBy::detect() == StartedBy::Nobody && ranks > 1 {
-        return launch(job).map(Joined::Ended);
+        return launch(ranks, job.on_cores).map(Joined::Ended);
     }
     let mut world = World::options().map_err(Failure::usage)?.parameters(parameters);
     for folder in options.libdirs() {
         world = world.device_library(folder);
     }
     let world = world.init().map_err(|error| Failure::failed(1, error))?;
-    if world.size() != ranks {
+    if matches!(job.ranks, Ranks::Exactly(_)) && world.size() != ranks {
         let size = world.size();
         return Err(Failure::usage(format!("this job has {size} ranks; this command takes {ranks}")));
     }
     Ok(Joined::Member(world))
 }
 
-fn launch(Job { ranks, on_cores }: Job) -> Result<ExitCode, Failure> {
+fn launch(ranks: u32, on_cores: bool) -> Result<ExitCode, Failure> {
     let program =
         std::env::current_exe().map_err(|error| Failure::failed(1, format!("finding this executable: {error}")))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

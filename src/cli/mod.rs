@@ -1,6 +1,7 @@
 //! The command line: its options and the errors for wrong ones.
 
 mod bench;
+mod collectives;
 mod explain;
 mod failure;
 mod info;
@@ -17,7 +18,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use failure::Failure;
 
-/// GPU-aware point-to-point messaging between processes.
+/// GPU-aware messaging between processes.
 #[derive(Parser)]
 #[command(name = "cableway", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 struct Command {
@@ -29,6 +30,7 @@ struct Command {
 enum Verb {
     Run(run::Run),
     Pingpong(pingpong::Pingpong),
+    Collectives(collectives::Collectives),
     Info(info::Info),
     Explain(explain::Explain),
     Bench(bench::Bench),
@@ -41,6 +43,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match command.verb {
         Verb::Run(run) => run.execute(),
         Verb::Bench(bench) => bench.execute(),
+        Verb::Collectives(collectives) => collectives.execute(),
         Verb::Explain(explain) => explain.execute(),
         Verb::Info(info) => info.execute(),
         Verb::Ompi(ompi) => ompi.execute(),

@@ -14,6 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("cli::explain_says_which_way_puts_and_gets_take", explain_says_which_way_puts_and_gets_take),
     ("cli::device_memory_without_a_driver_is_explained", device_memory_without_a_driver_is_explained),
     ("cli::a_comparison_is_printed_and_kept", a_comparison_is_printed_and_kept),
+    ("cli::collectives_are_timed_and_checked", collectives_are_timed_and_checked),
     ("cli::collectives_are_compared", collectives_are_compared),
     ("cli::every_route_is_compared", every_route_is_compared),
     ("cli::a_comparison_ended_early_is_kept", a_comparison_ended_early_is_kept),
@@ -37,6 +38,8 @@ fn wrong_input_is_explained() {
         (&["pingpong", "--window", "0"], "0"),
         (&["pingpong", "--seconds", "0"], "'0'"),
         (&["pingpong", "--seconds", "1", "--iterations", "2"], "--iterations"),
+        (&["collectives", "--operation", "allredcue"], "allreduce"),
+        (&["collectives", "-n", "0"], "0"),
         (&["bench", "compare", "--up-to", "much"], "'much'"),
         (&["bench", "compare", "--skip", "sm"], "'sm'"),
         (&["pingpong", "--plot", "file.png"], ".svg"),
@@ -266,6 +269,38 @@ fn a_comparison_ended_early_is_kept() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Every operation in each kind of memory, started by the command, within a job and alone. Sizes are rounded to whole shares.
+fn collectives_are_timed_and_checked() {
+    let driver = Driver::find();
+    let timed = |before: &[&str], ranks: &str, memory: &str| {
+        let mut command = cableway();
+        command.args(before).arg("collectives").env("CABLEWAY_CUDA_LIBDIR", &driver.folder);
+        command.args(["--memory", memory, "--check", "--seconds", "0.001", "--sizes", "8K,4", "--format", "json"]);
+        if before.is_empty() {
+            command.args(["-n", ranks]);
+        }
+        let finished = finish(&mut command).assert_success();
+        let rows: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for row in &rows {
+            assert!(row["value"].as_f64().is_some_and(|time| time > 0.0), "{row}");
+            assert_eq!((row["check"].as_str(), row["memory"].as_str()), (Some("pass"), Some(memory)), "{row}");
+        }
+        rows
+    };
+    let sizes = |rows: &[Value], name: &str| -> Vec<u64> {
+        let of_name = rows.iter().filter(|row| row["operation"] == name);
+        of_name.map(|row| row["size"].as_u64().unwrap()).collect()
+    };
+    for memory in ["host", "device"] {
+        let rows = timed(&[], "3", memory);
+        assert_eq!((rows.len(), rows[0]["ranks"].as_u64()), (9 + 4, Some(3)));
+        assert_eq!((sizes(&rows, "allreduce"), sizes(&rows, "alltoall")), (vec![8192, 4], vec![8184]));
+    }
+    let program = env!("CARGO_BIN_EXE_cableway");
+    assert_eq!(timed(&["run", "-n", "2", "--", program], "", "host").len(), 9 + 4);
+    assert_eq!(timed(&[], "1", "device").len(), 2 * 9);
+}
+
 /// Collective operations in host memory by Open MPI alone, and the copies that they need at least between devices.
 fn collectives_are_compared() {
     if Command::new("mpirun").arg("--version").output().is_err() {
@@ -273,13 +308,13 @@ fn collectives_are_compared() {
     }
     let driver = Driver::find();
     let mut command = compare(&driver, &["allreduce", "alltoall"]);
-    command.args(["--rounds", "1", "--route", "sm,devices", "--program", "ob1,copies", "--up-to", "64K"]);
+    command.args(["--rounds", "1", "--route", "sm,devices", "--program", "cableway,ob1,copies", "--up-to", "64K"]);
     let finished = finish(&mut command).assert_success();
     for title in ["sm (host to host over sm): alltoall, us", "devices (device 0 to device 1 over sm): allreduce, us"] {
-        // The row of 8 bytes has a time of one program, and none of the other one.
+        // The row of 8 bytes has the times of two programs, and none of the other one.
         let table = finished.stdout.split(title).nth(1).unwrap_or_else(|| panic!("{title}: {finished:?}"));
         let row = table.lines().find(|line| line.starts_with("| 8 |")).unwrap_or_default();
-        assert!(row.contains("("), "{title}: {table}");
+        assert_eq!(row.matches('(').count(), 2, "{title}: {table}");
     }
 }
 

@@ -27,14 +27,15 @@ use cableway::World;
 use clap::{Args, ValueEnum};
 
 use super::Failure;
-use super::job::{self, Job};
+use super::job::{self, Job, Ranks};
 use super::parameters::ParameterOptions;
 pub(super) use kind::MemoryKind;
 use measure::Bench;
 use plan::{Plan, Test};
-use report::{Format, Header, Report};
+pub(super) use report::Format;
+use report::{Header, Report};
 use shape::Shape;
-pub(super) use sizes::parse_range;
+pub(super) use sizes::{Sizes, parse as parse_sizes, parse_range};
 use stream::{StreamMode, StreamPlan, StreamSetup};
 
 /// Time messages between two processes
@@ -148,7 +149,7 @@ enum Sides {
 /// Bytes of device memory sent first with `--beside-devices`: enough for the protocols of large messages.
 const IN_USE: u64 = 1 << 20;
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (1e-6..=3600.0).contains(seconds));
     seconds.ok_or_else(|| format!("invalid time '{text}': a number of seconds from 0.000001 to 3600 is expected"))
 }
@@ -178,7 +179,8 @@ impl Pingpong {
         let alone = self.btl.as_deref().is_some_and(|btl| btl.split(',').all(|name| name.trim() == "self"));
         self.refuse(alone)?;
         // With a stream, a thread moves messages while another one waits for the stream.
-        let job = Job { ranks: if alone { 1 } else { 2 }, on_cores: self.stream.is_none() && self.threads == 1 };
+        let ranks = Ranks::Exactly(if alone { 1 } else { 2 });
+        let job = Job { ranks, on_cores: self.stream.is_none() && self.threads == 1 };
         let joined = job::join(&self.parameters, self.btl.as_deref(), job)?;
         Ok(joined.play(|world| self.run_rank(world)))
     }

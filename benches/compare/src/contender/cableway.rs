@@ -1,4 +1,4 @@
-//! Cableway's own `pingpong`.
+//! Cableway's own `pingpong` and `collectives`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,18 @@ impl Cableway {
     }
 }
 
+impl Cableway {
+    fn collectives(&self, series: &Series, sizes: &[u64], seconds: f64) -> Command {
+        let mut command = bounded("taskset");
+        command.args(["-c", &self.place.list()]).arg(&self.program).arg("collectives");
+        let memory = if series.route.on_device() { "device" } else { "host" };
+        command.args(["--operation", &series.test.to_string(), "--memory", memory, "--format", "json"]);
+        command.args(["--btl", &format!("self,{}", series.route.btl), "--sizes", &list(sizes.iter().copied())]);
+        command.args(["--seconds", &seconds.to_string()]);
+        command
+    }
+}
+
 impl Contender for Cableway {
     fn name(&self) -> &'static str {
         "cableway"
@@ -84,7 +96,7 @@ impl Contender for Cableway {
     }
 
     fn takes(&self, series: &Series) -> bool {
-        series.test.needs_no_mpi()
+        series.test.needs_no_mpi() || series.test.is_collective()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
@@ -93,7 +105,10 @@ impl Contender for Cableway {
             // An element of a datatype is a whole message, so that there is one for each size.
             let at_once = if series.route.shape == Shape::Contiguous { sizes.len() } else { 1 };
             for sizes in sizes.chunks(at_once) {
-                let mut command = self.pingpong(series, sizes, window, seconds);
+                let mut command = match series.test.is_collective() {
+                    true => self.collectives(series, sizes, seconds),
+                    false => self.pingpong(series, sizes, window, seconds),
+                };
                 let printed = output_of(&mut command)?;
                 let found = samples_of(&printed);
                 if found.len() != sizes.len() {
