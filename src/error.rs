@@ -154,13 +154,14 @@ pub struct Collective {
     pub name: &'static str,
     /// The root, if the operation has one.
     pub root: Option<Rank>,
-    /// The length in bytes of this process's buffer.
-    pub bytes: u64,
+    /// The length in bytes of this process's buffer, if the operation has one.
+    pub bytes: Option<u64>,
 }
 
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} bytes", self.name, self.bytes)?;
+        f.write_str(self.name)?;
+        self.bytes.map_or(Ok(()), |bytes| write!(f, " of {bytes} bytes"))?;
         self.root.map_or(Ok(()), |root| write!(f, ", root {root}"))
     }
 }

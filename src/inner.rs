@@ -102,7 +102,7 @@ impl Inner {
         self.parameters.peer_timeout
     }
 
-    /// Leaves the job; see [`World::finalize`](crate::World::finalize).
+    /// Leaves the job, and returns whether all messages were handed over; see [`World::finalize`](crate::World::finalize).
     pub(crate) fn finalize(&self) -> bool {
         if !self.left.swap(true, Ordering::AcqRel) && !self.engine.is_forked() {
             // Posts own their data, so nobody else waits for them.

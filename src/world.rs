@@ -160,6 +160,7 @@ impl WorldOptions {
 }
 
 impl World {
+    /// Joins the job, and makes the communicator of all processes.
     pub(crate) fn join(seat: Seat) -> Result<World, Error> {
         let inner = Inner::join(seat)?;
         let everyone = Communicator::of_world(&inner)?;

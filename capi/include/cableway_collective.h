@@ -1,7 +1,4 @@
-/*
- * Collective functions: all members of a communicator call them. cableway.h includes this file. docs/collectives.md says how
- * they are performed.
- */
+/* Collective functions. cableway.h includes this file. docs/collectives.md says how they are performed. */
 #ifndef CABLEWAY_COLLECTIVE_H
 #define CABLEWAY_COLLECTIVE_H
 
@@ -12,10 +9,11 @@ extern "C" {
 #endif
 
 /*
- * Collective functions. All members call them, with arguments that fit together, as those of the MPI functions of these
- * names. Memory may be on the host in some processes and on devices in others. Buffers that only the root uses are
+ * All members of the communicator call these functions, with arguments that fit together, as those of the MPI functions of
+ * these names. Memory may be on the host in some processes and on devices in others. Buffers that only the root uses are
  * ignored elsewhere. The v forms count parts and displacements in elements of the datatype, with one entry for each rank;
- * without displacements (NULL) the parts follow each other. Wrong arguments fail before anything is sent, if one process
+ * without displacements (NULL) the parts follow each other. CABLEWAY_IN_PLACE is for the root only where there is one.
+ * Wrong arguments fail before anything is sent, if one process
  * can see that; the other members then wait or fail.
  */
 int cableway_barrier(cableway_communicator *communicator);
@@ -48,9 +46,10 @@ int cableway_alltoallv(const void *send_buffer, const size_t *send_counts, const
                        cableway_communicator *communicator);
 
 /*
- * Start collective functions. Members start them in the same order as blocking ones. The program keeps the buffers and the
- * datatypes until the request has ended, as those of nonblocking messages. The arrays of counts and displacements are read
- * by the call only. A status says nothing but the error. The request of ibarrier ends when all members have started it.
+ * Start collective functions. Members start them in the same order as blocking ones. The program keeps the buffers until
+ * the request has ended, as those of nonblocking messages. The arrays of counts and displacements are read by the call
+ * only. A status says nothing but the error. The request of ibarrier ends when all members have started it; it does not
+ * match a blocking barrier.
  */
 int cableway_ibarrier(cableway_communicator *communicator, cableway_request **request);
 int cableway_ibcast(void *buffer, size_t count, const cableway_datatype *datatype, int root,

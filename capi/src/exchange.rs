@@ -2,12 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
+use cableway::{RawParts, RawPartsMut};
+
 use crate::code::Failure;
 use crate::collective::{Finish, perform, start};
 use crate::communicator::{Handled, named};
 use crate::datatype::Datatype;
 use crate::handle::Handle;
-use crate::memory::{Divided, Memory, Parted, is_in_place};
+use crate::memory::{Memory, Parted, is_in_place};
 use crate::outcome::guard;
 use crate::request::Request;
 
@@ -22,8 +24,8 @@ unsafe extern "C" fn cableway_allgather(
     receive_datatype: *const Handle<Datatype>,
     communicator: Handled,
 ) -> c_int {
-    let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-    let receive = Parted::Evenly(Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype });
+    let send = Memory::new(send_buffer, send_count, send_datatype);
+    let receive = Parted::even(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
     guard(|| unsafe { allgather(communicator, send, receive, perform) })
 }
@@ -40,8 +42,8 @@ unsafe extern "C" fn cableway_iallgather(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-    let receive = Parted::Evenly(Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype });
+    let send = Memory::new(send_buffer, send_count, send_datatype);
+    let receive = Parted::even(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
     unsafe { Request::start(request, || allgather(communicator, send, receive, start)) }
 }
@@ -58,13 +60,8 @@ unsafe extern "C" fn cableway_allgatherv(
     receive_datatype: *const Handle<Datatype>,
     communicator: Handled,
 ) -> c_int {
-    let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-    let receive = Parted::Unevenly(Divided {
-        address: receive_buffer,
-        counts: receive_counts,
-        displacements,
-        datatype: receive_datatype,
-    });
+    let send = Memory::new(send_buffer, send_count, send_datatype);
+    let receive = Parted::uneven(receive_buffer, receive_counts, displacements, receive_datatype);
     // SAFETY: the C program's promises.
     guard(|| unsafe { allgather(communicator, send, receive, perform) })
 }
@@ -82,13 +79,8 @@ unsafe extern "C" fn cableway_iallgatherv(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-    let receive = Parted::Unevenly(Divided {
-        address: receive_buffer,
-        counts: receive_counts,
-        displacements,
-        datatype: receive_datatype,
-    });
+    let send = Memory::new(send_buffer, send_count, send_datatype);
+    let receive = Parted::uneven(receive_buffer, receive_counts, displacements, receive_datatype);
     // SAFETY: the C program's promises.
     unsafe { Request::start(request, || allgather(communicator, send, receive, start)) }
 }
@@ -104,8 +96,8 @@ unsafe extern "C" fn cableway_alltoall(
     receive_datatype: *const Handle<Datatype>,
     communicator: Handled,
 ) -> c_int {
-    let send = Parted::Evenly(Memory { address: send_buffer, count: send_count, datatype: send_datatype });
-    let receive = Parted::Evenly(Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype });
+    let send = Parted::even(send_buffer, send_count, send_datatype);
+    let receive = Parted::even(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
     guard(|| unsafe { alltoall(communicator, send, receive, perform) })
 }
@@ -122,8 +114,8 @@ unsafe extern "C" fn cableway_ialltoall(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let send = Parted::Evenly(Memory { address: send_buffer, count: send_count, datatype: send_datatype });
-    let receive = Parted::Evenly(Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype });
+    let send = Parted::even(send_buffer, send_count, send_datatype);
+    let receive = Parted::even(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
     unsafe { Request::start(request, || alltoall(communicator, send, receive, start)) }
 }
@@ -141,18 +133,8 @@ unsafe extern "C" fn cableway_alltoallv(
     receive_datatype: *const Handle<Datatype>,
     communicator: Handled,
 ) -> c_int {
-    let send = Parted::Unevenly(Divided {
-        address: send_buffer,
-        counts: send_counts,
-        displacements: send_displacements,
-        datatype: send_datatype,
-    });
-    let receive = Parted::Unevenly(Divided {
-        address: receive_buffer,
-        counts: receive_counts,
-        displacements: receive_displacements,
-        datatype: receive_datatype,
-    });
+    let send = Parted::uneven(send_buffer, send_counts, send_displacements, send_datatype);
+    let receive = Parted::uneven(receive_buffer, receive_counts, receive_displacements, receive_datatype);
     // SAFETY: the C program's promises.
     guard(|| unsafe { alltoall(communicator, send, receive, perform) })
 }
@@ -171,18 +153,8 @@ unsafe extern "C" fn cableway_ialltoallv(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let send = Parted::Unevenly(Divided {
-        address: send_buffer,
-        counts: send_counts,
-        displacements: send_displacements,
-        datatype: send_datatype,
-    });
-    let receive = Parted::Unevenly(Divided {
-        address: receive_buffer,
-        counts: receive_counts,
-        displacements: receive_displacements,
-        datatype: receive_datatype,
-    });
+    let send = Parted::uneven(send_buffer, send_counts, send_displacements, send_datatype);
+    let receive = Parted::uneven(receive_buffer, receive_counts, receive_displacements, receive_datatype);
     // SAFETY: the C program's promises.
     unsafe { Request::start(request, || alltoall(communicator, send, receive, start)) }
 }
@@ -195,9 +167,10 @@ unsafe fn allgather<T>(on: Handled, send: Memory, receive: Parted, finish: impl 
     // SAFETY: the caller's promise.
     unsafe {
         let on = named(on)?;
-        let (mut receive, parts) = receive.open(on.size())?;
+        let (mut buffer, parts) = receive.open(on.size())?;
+        let receive = RawPartsMut { buffer: &mut buffer, parts };
         let send = if is_in_place(send.address) { None } else { Some(send.buffer()?) };
-        Ok(finish(on.allgather_raw(send.as_ref(), (&mut receive, parts))?)?)
+        Ok(finish(on.allgather_raw(send.as_ref(), receive)?)?)
     }
 }
 
@@ -209,9 +182,10 @@ unsafe fn alltoall<T>(on: Handled, send: Parted, receive: Parted, finish: impl F
     // SAFETY: the caller's promise.
     unsafe {
         let on = named(on)?;
-        let (mut receive, parts) = receive.open(on.size())?;
+        let (mut buffer, parts) = receive.open(on.size())?;
+        let receive = RawPartsMut { buffer: &mut buffer, parts };
         let send = if send.is_in_place() { None } else { Some(send.open(on.size())?) };
-        let send = send.as_ref().map(|(buffer, parts)| (buffer, *parts));
-        Ok(finish(on.alltoall_raw(send, (&mut receive, parts))?)?)
+        let send = send.as_ref().map(|(buffer, parts)| RawParts { buffer, parts: *parts });
+        Ok(finish(on.alltoall_raw(send, receive)?)?)
     }
 }

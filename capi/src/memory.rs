@@ -23,6 +23,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    pub(crate) fn new(address: *const c_void, count: usize, datatype: *const Handle<Datatype>) -> Memory {
+        Memory { address, count, datatype }
+    }
+
     /// Returns so many times as many elements: a part for each rank.
     pub(crate) fn of_ranks(self, ranks: u32) -> Result<Memory, Failure> {
         let count = self.count.checked_mul(ranks as usize);
@@ -101,6 +105,21 @@ pub(crate) enum Parted {
 }
 
 impl Parted {
+    /// Describes parts of one length.
+    pub(crate) fn even(address: *const c_void, count: usize, datatype: *const Handle<Datatype>) -> Parted {
+        Parted::Evenly(Memory { address, count, datatype })
+    }
+
+    /// Describes parts of any lengths. Null displacements mean that they follow each other.
+    pub(crate) fn uneven(
+        address: *const c_void,
+        counts: *const usize,
+        displacements: *const usize,
+        datatype: *const Handle<Datatype>,
+    ) -> Parted {
+        Parted::Unevenly(Divided { address, counts, displacements, datatype })
+    }
+
     pub(crate) fn is_in_place(&self) -> bool {
         match self {
             Parted::Evenly(part) => is_in_place(part.address),

@@ -2,13 +2,15 @@
 
 use std::ffi::{c_int, c_void};
 
+use cableway::{RawParts, RawPartsMut};
+
 use crate::arguments::rank;
 use crate::code::Failure;
 use crate::collective::{Finish, perform, start};
 use crate::communicator::{Handled, named};
 use crate::datatype::Datatype;
 use crate::handle::Handle;
-use crate::memory::{Divided, Memory, Parted, is_in_place};
+use crate::memory::{Memory, Parted, is_in_place};
 use crate::outcome::guard;
 use crate::request::Request;
 
@@ -23,7 +25,7 @@ unsafe extern "C" fn cableway_barrier(communicator: Handled) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_ibarrier(communicator: Handled, request: *mut *mut Handle<Request>) -> c_int {
     // SAFETY: the C program's promises.
-    unsafe { Request::start(request, || Ok(named(communicator)?.barrier_raw()?)) }
+    unsafe { Request::start(request, || Ok(named(communicator)?.start_barrier_raw()?)) }
 }
 
 /// Sends the root's data to all.
@@ -35,7 +37,7 @@ unsafe extern "C" fn cableway_bcast(
     root: c_int,
     communicator: Handled,
 ) -> c_int {
-    let memory = Memory { address: buffer, count, datatype };
+    let memory = Memory::new(buffer, count, datatype);
     // SAFETY: the C program's promises.
     guard(|| unsafe { broadcast(communicator, root, memory, perform) })
 }
@@ -50,7 +52,7 @@ unsafe extern "C" fn cableway_ibcast(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let memory = Memory { address: buffer, count, datatype };
+    let memory = Memory::new(buffer, count, datatype);
     // SAFETY: the C program's promises.
     unsafe { Request::start(request, || broadcast(communicator, root, memory, start)) }
 }
@@ -67,10 +69,10 @@ unsafe extern "C" fn cableway_gather(
     root: c_int,
     communicator: Handled,
 ) -> c_int {
-    let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-    let receive = Parted::Evenly(Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype });
+    let send = Memory::new(send_buffer, send_count, send_datatype);
+    let receive = Parted::even(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
-    guard(|| unsafe { gather(communicator, root, (send, receive), perform) })
+    guard(|| unsafe { gather(communicator, root, send, receive, perform) })
 }
 
 /// Starts to gather parts of one length at the root.
@@ -86,10 +88,10 @@ unsafe extern "C" fn cableway_igather(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-    let receive = Parted::Evenly(Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype });
+    let send = Memory::new(send_buffer, send_count, send_datatype);
+    let receive = Parted::even(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
-    unsafe { Request::start(request, || gather(communicator, root, (send, receive), start)) }
+    unsafe { Request::start(request, || gather(communicator, root, send, receive, start)) }
 }
 
 /// Gathers parts of any lengths at the root.
@@ -105,15 +107,10 @@ unsafe extern "C" fn cableway_gatherv(
     root: c_int,
     communicator: Handled,
 ) -> c_int {
-    let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-    let receive = Parted::Unevenly(Divided {
-        address: receive_buffer,
-        counts: receive_counts,
-        displacements,
-        datatype: receive_datatype,
-    });
+    let send = Memory::new(send_buffer, send_count, send_datatype);
+    let receive = Parted::uneven(receive_buffer, receive_counts, displacements, receive_datatype);
     // SAFETY: the C program's promises.
-    guard(|| unsafe { gather(communicator, root, (send, receive), perform) })
+    guard(|| unsafe { gather(communicator, root, send, receive, perform) })
 }
 
 /// Starts to gather parts of any lengths at the root.
@@ -130,15 +127,10 @@ unsafe extern "C" fn cableway_igatherv(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let send = Memory { address: send_buffer, count: send_count, datatype: send_datatype };
-    let receive = Parted::Unevenly(Divided {
-        address: receive_buffer,
-        counts: receive_counts,
-        displacements,
-        datatype: receive_datatype,
-    });
+    let send = Memory::new(send_buffer, send_count, send_datatype);
+    let receive = Parted::uneven(receive_buffer, receive_counts, displacements, receive_datatype);
     // SAFETY: the C program's promises.
-    unsafe { Request::start(request, || gather(communicator, root, (send, receive), start)) }
+    unsafe { Request::start(request, || gather(communicator, root, send, receive, start)) }
 }
 
 /// Scatters parts of one length from the root.
@@ -153,10 +145,10 @@ unsafe extern "C" fn cableway_scatter(
     root: c_int,
     communicator: Handled,
 ) -> c_int {
-    let send = Parted::Evenly(Memory { address: send_buffer, count: send_count, datatype: send_datatype });
-    let receive = Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype };
+    let send = Parted::even(send_buffer, send_count, send_datatype);
+    let receive = Memory::new(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
-    guard(|| unsafe { scatter(communicator, root, (send, receive), perform) })
+    guard(|| unsafe { scatter(communicator, root, send, receive, perform) })
 }
 
 /// Starts to scatter parts of one length from the root.
@@ -172,10 +164,10 @@ unsafe extern "C" fn cableway_iscatter(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let send = Parted::Evenly(Memory { address: send_buffer, count: send_count, datatype: send_datatype });
-    let receive = Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype };
+    let send = Parted::even(send_buffer, send_count, send_datatype);
+    let receive = Memory::new(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
-    unsafe { Request::start(request, || scatter(communicator, root, (send, receive), start)) }
+    unsafe { Request::start(request, || scatter(communicator, root, send, receive, start)) }
 }
 
 /// Scatters parts of any lengths from the root.
@@ -191,11 +183,10 @@ unsafe extern "C" fn cableway_scatterv(
     root: c_int,
     communicator: Handled,
 ) -> c_int {
-    let send =
-        Parted::Unevenly(Divided { address: send_buffer, counts: send_counts, displacements, datatype: send_datatype });
-    let receive = Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype };
+    let send = Parted::uneven(send_buffer, send_counts, displacements, send_datatype);
+    let receive = Memory::new(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
-    guard(|| unsafe { scatter(communicator, root, (send, receive), perform) })
+    guard(|| unsafe { scatter(communicator, root, send, receive, perform) })
 }
 
 /// Starts to scatter parts of any lengths from the root.
@@ -212,11 +203,10 @@ unsafe extern "C" fn cableway_iscatterv(
     communicator: Handled,
     request: *mut *mut Handle<Request>,
 ) -> c_int {
-    let send =
-        Parted::Unevenly(Divided { address: send_buffer, counts: send_counts, displacements, datatype: send_datatype });
-    let receive = Memory { address: receive_buffer, count: receive_count, datatype: receive_datatype };
+    let send = Parted::uneven(send_buffer, send_counts, displacements, send_datatype);
+    let receive = Memory::new(receive_buffer, receive_count, receive_datatype);
     // SAFETY: the C program's promises.
-    unsafe { Request::start(request, || scatter(communicator, root, (send, receive), start)) }
+    unsafe { Request::start(request, || scatter(communicator, root, send, receive, start)) }
 }
 
 /// Prepares a broadcast, and performs or starts it.
@@ -238,7 +228,8 @@ unsafe fn broadcast<T>(on: Handled, root: c_int, memory: Memory, finish: impl Fi
 unsafe fn gather<T>(
     on: Handled,
     root: c_int,
-    (send, receive): (Memory, Parted),
+    send: Memory,
+    receive: Parted,
     finish: impl Finish<T>,
 ) -> Result<T, Failure> {
     // SAFETY: the caller's promise.
@@ -247,7 +238,7 @@ unsafe fn gather<T>(
         let at_root = on.rank() == root;
         let mut receive = if at_root { Some(receive.open(on.size())?) } else { None };
         let send = if at_root && is_in_place(send.address) { None } else { Some(send.buffer()?) };
-        let receive = receive.as_mut().map(|(buffer, parts)| (buffer, *parts));
+        let receive = receive.as_mut().map(|(buffer, parts)| RawPartsMut { buffer, parts: *parts });
         Ok(finish(on.gather_raw(send.as_ref(), root, receive)?)?)
     }
 }
@@ -259,7 +250,8 @@ unsafe fn gather<T>(
 unsafe fn scatter<T>(
     on: Handled,
     root: c_int,
-    (send, receive): (Parted, Memory),
+    send: Parted,
+    receive: Memory,
     finish: impl Finish<T>,
 ) -> Result<T, Failure> {
     // SAFETY: the caller's promise.
@@ -268,7 +260,7 @@ unsafe fn scatter<T>(
         let at_root = on.rank() == root;
         let send = if at_root { Some(send.open(on.size())?) } else { None };
         let mut receive = if at_root && is_in_place(receive.address) { None } else { Some(receive.buffer()?) };
-        let send = send.as_ref().map(|(buffer, parts)| (buffer, *parts));
+        let send = send.as_ref().map(|(buffer, parts)| RawParts { buffer, parts: *parts });
         Ok(finish(on.scatter_raw(send, root, receive.as_mut())?)?)
     }
 }

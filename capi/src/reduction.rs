@@ -45,7 +45,8 @@ enum Kind<'a> {
     Allreduce,
     Reduce { root: Rank },
     ReduceScatter { outputs: usize, counts: Option<&'a [usize]> },
-    Scan { exclusive: bool },
+    Scan,
+    ExclusiveScan,
 }
 
 /// The memory of a reduction.
@@ -162,14 +163,17 @@ impl Operands {
         // SAFETY: the caller's promise.
         let call = unsafe {
             match (kind, output.as_mut()) {
-                (Kind::Reduce { .. }, None) if input.is_none() => Err(no_contribution()),
-                (Kind::Reduce { root }, output) => on.reduce_raw(input, output, operation, root),
-                (_, None) => Err(no_contribution()),
+                (Kind::Reduce { root }, output) if input.is_some() || output.is_some() => {
+                    on.reduce_raw(input, output, operation, root)
+                }
+                // Every other reduction has memory for its result.
+                (_, None) | (Kind::Reduce { .. }, _) => Err(no_contribution()),
                 (Kind::Allreduce, Some(output)) => on.allreduce_raw(input, output, operation),
                 (Kind::ReduceScatter { counts, .. }, Some(output)) => {
                     on.reduce_scatter_raw(input, output, counts, operation)
                 }
-                (Kind::Scan { exclusive }, Some(output)) => on.scan_raw(input, output, operation, exclusive),
+                (Kind::Scan, Some(output)) => on.scan_raw(input, output, operation),
+                (Kind::ExclusiveScan, Some(output)) => on.exclusive_scan_raw(input, output, operation),
             }
         };
         finish(call?)
@@ -322,7 +326,7 @@ unsafe extern "C" fn cableway_scan(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe { arguments.call(named(communicator)?, Kind::Scan { exclusive: false }, perform) })
+    guard(|| unsafe { arguments.call(named(communicator)?, Kind::Scan, perform) })
 }
 
 /// Starts to reduce what the ranks up to this one contribute.
@@ -338,7 +342,7 @@ unsafe extern "C" fn cableway_iscan(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    unsafe { Request::start(request, || arguments.call(named(communicator)?, Kind::Scan { exclusive: false }, start)) }
+    unsafe { Request::start(request, || arguments.call(named(communicator)?, Kind::Scan, start)) }
 }
 
 /// Reduces what the ranks before this one contribute.
@@ -353,7 +357,7 @@ unsafe extern "C" fn cableway_exscan(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    guard(|| unsafe { arguments.call(named(communicator)?, Kind::Scan { exclusive: true }, perform) })
+    guard(|| unsafe { arguments.call(named(communicator)?, Kind::ExclusiveScan, perform) })
 }
 
 /// Starts to reduce what the ranks before this one contribute.
@@ -369,5 +373,5 @@ unsafe extern "C" fn cableway_iexscan(
 ) -> c_int {
     let arguments = Arguments { send, receive, count, element, operation };
     // SAFETY: the C program's promises.
-    unsafe { Request::start(request, || arguments.call(named(communicator)?, Kind::Scan { exclusive: true }, start)) }
+    unsafe { Request::start(request, || arguments.call(named(communicator)?, Kind::ExclusiveScan, start)) }
 }

@@ -46,7 +46,7 @@ fn check_own(sent: &Memory<'_>, expected: &Memory<'_>, operation: Collective) ->
 }
 
 pub(crate) fn broadcast(member: Member, memory: Region<'_>, root: Rank) -> Result<Prepared<'_>, Error> {
-    let operation = Collective { name: "broadcast", root: Some(root), bytes: memory.bytes() };
+    let operation = Collective { name: "broadcast", root: Some(root), bytes: Some(memory.bytes()) };
     member.check(operation)?;
     Ok(Prepared { operation, call: Call::Broadcast { memory: memory.memory(), root } })
 }
@@ -59,10 +59,13 @@ pub(crate) fn gather<'a>(
     receive: Option<Divided<'a, '_>>,
 ) -> Result<Prepared<'a>, Error> {
     let bytes = send.or(receive.as_ref().map(|receive| receive.0)).map_or(0, |region| region.bytes());
-    let operation = Collective { name, root: Some(root), bytes };
+    let operation = Collective { name, root: Some(root), bytes: Some(bytes) };
     member.check(operation)?;
     let send = send.map(|region| region.memory());
     let receive = match (member.rank == root, receive) {
+        (false, _) if send.is_none() => {
+            return Err(operation.refused("only the root may be in place: pass a buffer to send".to_owned()));
+        }
         (false, _) => Vec::new(),
         (true, None) => return Err(operation.refused("the root needs a buffer to receive into".to_owned())),
         (true, Some(receive)) => {
@@ -93,10 +96,13 @@ pub(crate) fn scatter<'a>(
     receive: Option<Region<'a>>,
 ) -> Result<Prepared<'a>, Error> {
     let bytes = receive.or(send.as_ref().map(|send| send.0)).map_or(0, |region| region.bytes());
-    let operation = Collective { name, root: Some(root), bytes };
+    let operation = Collective { name, root: Some(root), bytes: Some(bytes) };
     member.check(operation)?;
     let receive = receive.map(|region| region.memory());
     let send = match (member.rank == root, send) {
+        (false, _) if receive.is_none() => {
+            return Err(operation.refused("only the root may be in place: pass a buffer to receive into".to_owned()));
+        }
         (false, _) => Vec::new(),
         (true, None) => return Err(operation.refused("the root needs a buffer to send".to_owned())),
         (true, Some(send)) => {
@@ -124,7 +130,7 @@ pub(crate) fn allgather<'a>(
     call: Exchange<Region<'a>, Divided<'a, '_>>,
 ) -> Result<Prepared<'a>, Error> {
     let bytes = call.send.unwrap_or(call.receive.0).bytes();
-    let operation = Collective { name: call.name, root: None, bytes };
+    let operation = Collective { name: call.name, root: None, bytes: Some(bytes) };
     let receive = divide_to_receive(call.receive, member, operation)?;
     let send = call.send.map(|region| region.memory());
     send.iter().try_for_each(|send| check_own(send, &receive[member.rank as usize], operation))?;
@@ -136,10 +142,32 @@ pub(crate) fn alltoall<'a>(
     call: Exchange<Divided<'a, '_>, Divided<'a, '_>>,
 ) -> Result<Prepared<'a>, Error> {
     let bytes = call.send.as_ref().unwrap_or(&call.receive).0.bytes();
-    let operation = Collective { name: call.name, root: None, bytes };
+    let operation = Collective { name: call.name, root: None, bytes: Some(bytes) };
     let receive = divide_to_receive(call.receive, member, operation)?;
     let send = call.send.map(|send| divide(send, member, operation)).transpose()?;
     let own = member.rank as usize;
     send.iter().try_for_each(|send| check_own(&send[own], &receive[own], operation))?;
     Ok(Prepared { operation, call: Call::Alltoall { send, receive } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{divided, region};
+    use super::*;
+
+    #[test]
+    fn only_the_root_may_be_in_place() {
+        let memory = [0_u32; 6];
+        let part = || region(&memory[..3]).unwrap();
+        let whole = || divided(&memory[..], None).unwrap();
+        for (rank, is_right) in [(0, true), (1, false)] {
+            let member = Member { rank, size: 2 };
+            let gathered = gather(member, ("gather", 0), None, Some(whole()));
+            assert_eq!(gathered.is_ok(), is_right, "rank {rank}");
+            let scattered = scatter(member, ("scatter", 0), Some(whole()), None);
+            assert_eq!(scattered.is_ok(), is_right, "rank {rank}");
+            assert!(gather(member, ("gather", 0), Some(part()), Some(whole())).is_ok());
+            assert!(scatter(member, ("scatter", 0), Some(whole()), Some(part())).is_ok());
+        }
+    }
 }

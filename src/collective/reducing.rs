@@ -46,7 +46,8 @@ impl Operands {
     }
 
     fn describe(&self, name: &'static str, root: Option<Rank>) -> Collective {
-        Collective { name, root, bytes: self.raw.count.saturating_mul(self.raw.element.size() as u64) }
+        let bytes = self.raw.count.saturating_mul(self.raw.element.size() as u64);
+        Collective { name, root, bytes: Some(bytes) }
     }
 
     /// Checks the operation, and that the output has so many elements.
@@ -128,7 +129,7 @@ pub(crate) fn scan(name: &'static str, operands: &Operands, exclusive: bool) -> 
 
 /// A reduction of one byte, whose result no member has before all have contributed.
 pub(crate) fn barrier(token: &AtomicU8) -> Prepared<'static> {
-    let operation = Collective { name: "barrier", root: None, bytes: 0 };
+    let operation = Collective { name: "barrier", root: None, bytes: None };
     let (element, output) = (<u8 as Item>::ELEMENT, token.as_ptr());
     let raw = Raw { operation: ReduceOperation::BitOr, element, count: 1, input: None, output };
     Prepared { operation, call: Call::Allreduce(raw) }

@@ -9,8 +9,8 @@ use crate::in_flight::InFlight;
 use crate::selector::raw_rank;
 use crate::{Error, ErrorKind};
 
-/// Reserved tags, which [`Any`](crate::Any) does not match. A communicator runs one collective operation at a time, and
-/// messages between two ranks keep their order. Therefore one tag for each kind of operation is enough.
+/// Reserved tags, which [`Any`](crate::Any) does not match. A communicator runs one blocking barrier or agreement at a
+/// time, and messages between two ranks keep their order. Therefore one tag for each kind of operation is enough.
 const BARRIER_TAG: i32 = -16;
 const AGREEMENT_TAG: i32 = -17;
 

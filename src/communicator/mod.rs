@@ -162,7 +162,7 @@ impl Communicator {
     }
 
     /// Performs a collective operation whose buffers are borrowed for longer than this call.
-    pub(crate) fn perform(&self, call: Result<Prepared<'_>, Error>) -> Result<(), Error> {
+    fn perform(&self, call: Result<Prepared<'_>, Error>) -> Result<(), Error> {
         let call = call?;
         // SAFETY: the callers in this module borrow the buffers, and this waits.
         unsafe { self.begin(&call) }?.wait().map_err(|error| call.operation.failed(error))

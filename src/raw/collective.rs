@@ -9,23 +9,27 @@ use crate::communicator::Communicator;
 use crate::elements::Reducible;
 use crate::{Elements, ElementsMut, Error, RawBuffer};
 
-/// A collective operation that was not begun yet. Its arguments are right, as far as one process can see.
+/// A collective operation that was not begun yet. Its arguments are right, as far as one process can see. If it is dropped,
+/// nothing has happened.
 #[must_use = "perform or start it"]
 pub struct RawCollective<'a> {
     on: &'a Communicator,
     call: Prepared<'a>,
 }
 
+/// Collective operations begin in the same order on all members.
 impl RawCollective<'_> {
-    /// Performs the operation.
+    /// Performs the operation, and waits for its end. Collective.
     ///
     /// # Errors
     /// A member failed, or passed other arguments.
     pub fn perform(self) -> Result<(), Error> {
-        self.on.perform(Ok(self.call))
+        // SAFETY: whoever made the call promised to keep the buffers until the operation has ended, and this waits.
+        let begun = unsafe { self.on.begin(&self.call) }?;
+        begun.wait().map_err(|error| self.call.operation.failed(error))
     }
 
-    /// Starts the operation.
+    /// Starts the operation. Collective.
     ///
     /// # Errors
     /// A member failed. [`RawRequest::wait`] returns failures that are found later.
@@ -42,23 +46,46 @@ impl std::fmt::Debug for RawCollective<'_> {
     }
 }
 
-/// A buffer to send with a part for each rank: those that are named, or parts of one length.
-pub type RawParts<'a, 'b, 'p> = (&'a RawBuffer<'b>, Option<Parts<'p>>);
+/// A buffer to send with a part for each rank.
+#[derive(Clone, Copy)]
+pub struct RawParts<'a, 'b, 'p> {
+    /// The buffer.
+    pub buffer: &'a RawBuffer<'b>,
+    /// The parts, or `None` if they have one length.
+    pub parts: Option<Parts<'p>>,
+}
 
 /// A buffer to receive into with a part for each rank.
-pub type RawPartsMut<'a, 'b, 'p> = (&'a mut RawBuffer<'b>, Option<Parts<'p>>);
+pub struct RawPartsMut<'a, 'b, 'p> {
+    /// The buffer.
+    pub buffer: &'a mut RawBuffer<'b>,
+    /// The parts, or `None` if they have one length.
+    pub parts: Option<Parts<'p>>,
+}
 
-/// Each prepares what the method with its name does, blocking or in a [`Scope`](crate::Scope). Without a buffer to send it
-/// is the form in place.
+/// The names of an operation's forms: apart and in place, and of each with parts of one length and of any lengths.
+type Names = [[&'static str; 2]; 2];
+
+fn name(names: Names, in_place: bool, parts: Option<Parts<'_>>) -> &'static str {
+    names[usize::from(in_place)][usize::from(parts.is_some())]
+}
+
+const GATHER: Names = [["gather", "gatherv"], ["gather_in_place", "gatherv_in_place"]];
+const SCATTER: Names = [["scatter", "scatterv"], ["scatter_in_place", "scatterv_in_place"]];
+const ALLGATHER: Names = [["allgather", "allgatherv"], ["allgather_in_place", "allgatherv_in_place"]];
+const ALLTOALL: Names = [["alltoall", "alltoallv"], ["alltoall_in_place", "alltoallv_in_place"]];
+
+/// Each prepares an operation, to be performed or started. Without a buffer to send it is in place.
 ///
 /// The caller keeps the buffers of a call as those of [`isend_raw`](Self::isend_raw), until the operation that the call
-/// performs or starts has ended.
+/// performs or starts has ended. Counts and parts are used by the call only.
 impl Communicator {
-    /// Starts a barrier: the request completes when all members have started or called it.
+    /// Starts a barrier: the request completes when all members have started it. It does not match a blocking
+    /// [`barrier`](Self::barrier). Collective.
     ///
     /// # Errors
-    /// A member failed.
-    pub fn barrier_raw(&self) -> Result<RawRequest, Error> {
+    /// A member failed. [`RawRequest::wait`] returns later failures.
+    pub fn start_barrier_raw(&self) -> Result<RawRequest, Error> {
         Ok(RawRequest::of_collective(self, self.start_barrier()?))
     }
 
@@ -77,7 +104,8 @@ impl Communicator {
         self.raw_call(collective::broadcast(self.member(), region_mut(buffer)?, root))
     }
 
-    /// Prepares to gather the buffers of all at the root, which alone needs a buffer to receive into.
+    /// Prepares to gather the buffers of all at the root, which alone needs a buffer to receive into, and alone may be in
+    /// place.
     ///
     /// # Safety
     /// The caller keeps the buffers.
@@ -90,8 +118,9 @@ impl Communicator {
         root: Rank,
         receive: Option<RawPartsMut<'a, '_, '_>>,
     ) -> Result<RawCollective<'a>, Error> {
-        let receive = receive.map(|(receive, parts)| divided_mut(receive, parts)).transpose()?;
-        self.raw_call(collective::gather(self.member(), ("gather", root), send.map(region).transpose()?, receive))
+        let name = name(GATHER, send.is_none(), receive.as_ref().and_then(|receive| receive.parts));
+        let receive = receive.map(|receive| divided_mut(receive.buffer, receive.parts)).transpose()?;
+        self.raw_call(collective::gather(self.member(), (name, root), send.map(region).transpose()?, receive))
     }
 
     /// Prepares to send each member its part of the root's buffer. Only the root needs a buffer to send, and only the root
@@ -108,9 +137,10 @@ impl Communicator {
         root: Rank,
         receive: Option<&'a mut RawBuffer<'_>>,
     ) -> Result<RawCollective<'a>, Error> {
-        let send = send.map(|(send, parts)| divided(send, parts)).transpose()?;
+        let name = name(SCATTER, receive.is_none(), send.and_then(|send| send.parts));
+        let send = send.map(|send| divided(send.buffer, send.parts)).transpose()?;
         let receive = receive.map(region_mut).transpose()?;
-        self.raw_call(collective::scatter(self.member(), ("scatter", root), send, receive))
+        self.raw_call(collective::scatter(self.member(), (name, root), send, receive))
     }
 
     /// Prepares to gather the buffers of all at all.
@@ -123,10 +153,11 @@ impl Communicator {
     pub unsafe fn allgather_raw<'a>(
         &'a self,
         send: Option<&'a RawBuffer<'_>>,
-        (receive, parts): RawPartsMut<'a, '_, '_>,
+        receive: RawPartsMut<'a, '_, '_>,
     ) -> Result<RawCollective<'a>, Error> {
-        let (send, receive) = (send.map(region).transpose()?, divided_mut(receive, parts)?);
-        self.raw_call(collective::allgather(self.member(), Exchange { name: "allgather", send, receive }))
+        let name = name(ALLGATHER, send.is_none(), receive.parts);
+        let (send, receive) = (send.map(region).transpose()?, divided_mut(receive.buffer, receive.parts)?);
+        self.raw_call(collective::allgather(self.member(), Exchange { name, send, receive }))
     }
 
     /// Prepares to exchange parts.
@@ -139,10 +170,11 @@ impl Communicator {
     pub unsafe fn alltoall_raw<'a>(
         &'a self,
         send: Option<RawParts<'a, '_, '_>>,
-        (receive, parts): RawPartsMut<'a, '_, '_>,
+        receive: RawPartsMut<'a, '_, '_>,
     ) -> Result<RawCollective<'a>, Error> {
-        let send = send.map(|(send, parts)| divided(send, parts)).transpose()?;
-        let call = Exchange { name: "alltoall", send, receive: divided_mut(receive, parts)? };
+        let name = name(ALLTOALL, send.is_none(), receive.parts);
+        let send = send.map(|send| divided(send.buffer, send.parts)).transpose()?;
+        let call = Exchange { name, send, receive: divided_mut(receive.buffer, receive.parts)? };
         self.raw_call(collective::alltoall(self.member(), call))
     }
 
@@ -159,7 +191,8 @@ impl Communicator {
         receive: &mut ElementsMut<'_, T>,
         operation: ReduceOperation,
     ) -> Result<RawCollective<'_>, Error> {
-        self.raw_call(collective::allreduce("allreduce", &operands(send, Some(receive), operation)?))
+        let name = if send.is_some() { "allreduce" } else { "allreduce_in_place" };
+        self.raw_call(collective::allreduce(name, &operands(send, Some(receive), operation)?))
     }
 
     /// Prepares to reduce, with the result at the root, which alone passes a buffer to receive into.
@@ -176,8 +209,9 @@ impl Communicator {
         operation: ReduceOperation,
         root: Rank,
     ) -> Result<RawCollective<'_>, Error> {
+        let name = if send.is_some() { "reduce" } else { "reduce_in_place" };
         let operands = operands(send, receive, operation)?;
-        self.raw_call(collective::reduce(self.member(), ("reduce", root), &operands))
+        self.raw_call(collective::reduce(self.member(), (name, root), &operands))
     }
 
     /// Prepares to reduce, with a part of the result at each: so many elements as `counts` says, or parts of one length.
@@ -194,11 +228,17 @@ impl Communicator {
         counts: Option<&[usize]>,
         operation: ReduceOperation,
     ) -> Result<RawCollective<'_>, Error> {
+        let name = match (send, counts) {
+            (Some(_), None) => "reduce_scatter_block",
+            (Some(_), Some(_)) => "reduce_scatter",
+            (None, None) => "reduce_scatter_block_in_place",
+            (None, Some(_)) => "reduce_scatter_in_place",
+        };
         let operands = operands(send, Some(receive), operation)?;
-        self.raw_call(collective::reduce_scatter(self.member(), "reduce_scatter", &operands, counts))
+        self.raw_call(collective::reduce_scatter(self.member(), name, &operands, counts))
     }
 
-    /// Prepares to reduce what the ranks up to this one contribute, or if it is exclusive, those before this one.
+    /// Prepares to reduce what the ranks up to this one contribute.
     ///
     /// # Safety
     /// The caller keeps the buffers.
@@ -210,10 +250,26 @@ impl Communicator {
         send: Option<&Elements<'_, T>>,
         receive: &mut ElementsMut<'_, T>,
         operation: ReduceOperation,
-        exclusive: bool,
     ) -> Result<RawCollective<'_>, Error> {
-        let name = if exclusive { "exclusive_scan" } else { "scan" };
-        self.raw_call(collective::scan(name, &operands(send, Some(receive), operation)?, exclusive))
+        let name = if send.is_some() { "scan" } else { "scan_in_place" };
+        self.raw_call(collective::scan(name, &operands(send, Some(receive), operation)?, false))
+    }
+
+    /// Prepares to reduce what the ranks before this one contribute. The buffer of rank 0 stays as it is.
+    ///
+    /// # Safety
+    /// The caller keeps the buffers.
+    ///
+    /// # Errors
+    /// The arguments are wrong.
+    pub unsafe fn exclusive_scan_raw<T: Reducible>(
+        &self,
+        send: Option<&Elements<'_, T>>,
+        receive: &mut ElementsMut<'_, T>,
+        operation: ReduceOperation,
+    ) -> Result<RawCollective<'_>, Error> {
+        let name = if send.is_some() { "exclusive_scan" } else { "exclusive_scan_in_place" };
+        self.raw_call(collective::scan(name, &operands(send, Some(receive), operation)?, true))
     }
 
     fn raw_call<'a>(&'a self, call: Result<Prepared<'a>, Error>) -> Result<RawCollective<'a>, Error> {

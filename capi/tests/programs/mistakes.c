@@ -79,6 +79,7 @@ static void collectives(void)
     cableway_communicator *made = NULL;
     double numbers[4] = {1, 2, 3, 4}, result[4];
     size_t counts[2] = {1, SIZE_MAX};
+    cableway_request *request = NULL;
     int value;
 
     FAILS(cableway_split(everyone, -3, 0, &made), CABLEWAY_ERR_ARGUMENT, "invalid colour -3");
@@ -98,6 +99,14 @@ static void collectives(void)
           CABLEWAY_ERR_ARGUMENT, "for each rank");
     FAILS(cableway_reduce(CABLEWAY_IN_PLACE, result, 4, CABLEWAY_DOUBLE, CABLEWAY_SUM, 1 - rank, everyone),
           CABLEWAY_ERR_ARGUMENT, "CABLEWAY_IN_PLACE is for the root");
+    FAILS(cableway_ireduce(CABLEWAY_IN_PLACE, result, 4, CABLEWAY_DOUBLE, CABLEWAY_SUM, 1 - rank, everyone, &request),
+          CABLEWAY_ERR_ARGUMENT, "CABLEWAY_IN_PLACE is for the root");
+    FAILS(cableway_reduce_scatter(numbers, result, NULL, CABLEWAY_DOUBLE, CABLEWAY_SUM, everyone), CABLEWAY_ERR_ARGUMENT,
+          "the array of counts");
+    FAILS(cableway_reduce_scatter(numbers, result, counts, CABLEWAY_DOUBLE, CABLEWAY_SUM, everyone),
+          CABLEWAY_ERR_ARGUMENT, "more than memory can hold");
+    FAILS(cableway_reduce_scatter_block(numbers, result, 1, CABLEWAY_DOUBLE, CABLEWAY_BIT_AND, everyone),
+          CABLEWAY_ERR_OPERATION, "reduce_scatter_block of 16 bytes");
     FAILS(cableway_allgather(numbers, 8, CABLEWAY_BYTE, result, 16, CABLEWAY_BYTE, everyone), CABLEWAY_ERR_ARGUMENT,
           "allgather");
     FAILS(cableway_allgatherv(numbers, 8, CABLEWAY_BYTE, result, NULL, NULL, CABLEWAY_BYTE, everyone),

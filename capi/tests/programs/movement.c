@@ -108,8 +108,8 @@ static void gather_and_scatter(int root, size_t count, int in_place)
 
     part = make(count);
     CALL(EITHER(scatter, rank == root ? all.memory.address : NULL, count, type,
-                          rank == root && in_place ? CABLEWAY_IN_PLACE : part.memory.address, count, type, root,
-                          everyone));
+                rank == root && in_place ? CABLEWAY_IN_PLACE : part.memory.address, count, type, root,
+                everyone));
     fetch(&part);
     if (rank != root || !in_place) {
         check_part(&part, 0, count, rank, 0);
@@ -127,7 +127,7 @@ static void allgather(size_t count, int in_place)
         write_part(&all, count * (size_t) rank, count, rank, 0);
     }
     CALL(EITHER(allgather, in_place ? CABLEWAY_IN_PLACE : part.memory.address, count, type, all.memory.address, count,
-                            type, everyone));
+                type, everyone));
     fetch(&all);
     for (from = 0; from < size; from++) {
         check_part(&all, count * (size_t) from, count, from, 0);
@@ -145,7 +145,7 @@ static void alltoall(size_t count, int in_place)
         write_part(sent, count * (size_t) peer, count, rank, peer);
     }
     CALL(EITHER(alltoall, in_place ? CABLEWAY_IN_PLACE : mine.memory.address, count, type, theirs.memory.address, count,
-                           type, everyone));
+                type, everyone));
     fetch(&theirs);
     for (peer = 0; peer < size; peer++) {
         check_part(&theirs, count * (size_t) peer, count, peer, rank);
@@ -202,7 +202,7 @@ static void gatherv_and_scatterv(int root, int backwards, int in_place)
     part = make(mine);
     if (rank == root) {
         CALL(EITHER(scatterv, all.memory.address, counts, displacements, type,
-                               in_place ? CABLEWAY_IN_PLACE : part.memory.address, mine, type, root, everyone));
+                    in_place ? CABLEWAY_IN_PLACE : part.memory.address, mine, type, root, everyone));
     } else {
         CALL(EITHER(scatterv, NULL, NULL, NULL, NULL, part.memory.address, mine, type, root, everyone));
     }
@@ -232,7 +232,7 @@ static void allgatherv(int backwards, int in_place)
         write_part(&all, at_[rank], counts[rank], rank, 0);
     }
     CALL(EITHER(allgatherv, in_place ? CABLEWAY_IN_PLACE : part.memory.address, counts[rank], type, all.memory.address,
-                             counts, displacements, type, everyone));
+                counts, displacements, type, everyone));
     fetch(&all);
     for (from = 0; from < size; from++) {
         check_part(&all, at_[from], counts[from], from, 0);
@@ -260,7 +260,7 @@ static void alltoallv(int backwards, int in_place)
         write_part(sent, at_[peer], counts[peer], rank, peer);
     }
     CALL(EITHER(alltoallv, in_place ? CABLEWAY_IN_PLACE : mine.memory.address, counts, displacements, type,
-                            theirs.memory.address, counts, displacements, type, everyone));
+                theirs.memory.address, counts, displacements, type, everyone));
     fetch(&theirs);
     for (peer = 0; peer < size; peer++) {
         check_part(&theirs, at_[peer], counts[peer], peer, rank);

@@ -4,6 +4,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
+bool cableway_explain_enabled;
+
 static int add_procs(ompi_proc_t **procs, size_t count)
 {
     /* The architecture of a peer is checked at first contact: this function sees only some of the peers. */

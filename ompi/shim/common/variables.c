@@ -9,7 +9,6 @@
 #include <string.h>
 
 int cableway_priority = 60;
-bool cableway_explain_enabled;
 static int verbose;
 /* The values of the parameters, in the order of the table. Open MPI writes the array and frees the strings when it
  * deregisters the variables, which may happen before or after it closes the component. So the array is never freed. */

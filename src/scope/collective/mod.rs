@@ -42,8 +42,8 @@ impl CollectiveRequest<'_, '_> {
 
 /// Collective operations begin in the same order on all members, blocking ones included. They may complete in any order.
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts what [`Communicator::barrier`](crate::Communicator::barrier) does (`MPI_Ibarrier`): the request completes
-    /// when all members have started it. Collective.
+    /// Starts a barrier (`MPI_Ibarrier`): the request completes when all members have started it. It does not match a
+    /// blocking [`barrier`](crate::Communicator::barrier), so all members start it. Collective.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), cableway::Error> {
@@ -58,7 +58,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// ```
     ///
     /// # Errors
-    /// A member failed.
+    /// A member failed. [`CollectiveRequest::wait`] returns later failures.
     pub fn barrier(&'scope self) -> Result<CollectiveRequest<'scope, 'env>, Error> {
         let running = self.communicator.start_barrier()?;
         self.collectives.push(running.clone());

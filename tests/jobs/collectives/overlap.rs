@@ -59,7 +59,8 @@ pub(super) fn overlap() -> Outcome {
     expect(sum, [u64::from(size)])
 }
 
-/// A barrier under way, beside a message and a reduction. Its last member begins it after a message of the first one.
+/// A barrier under way, beside messages and a reduction. Its last member begins it after all others have seen that it is not
+/// over.
 fn barrier(on: &cableway::Communicator) -> Outcome {
     let (me, last) = (on.rank(), on.size() - 1);
     let (mut go, mut sum) = ([0_u8; 1], [1_u32]);
@@ -69,10 +70,13 @@ fn barrier(on: &cableway::Communicator) -> Outcome {
         }
         let all_are_here = scope.barrier()?;
         let adding = scope.allreduce_in_place(&mut sum, ReduceOperation::Sum)?;
-        if me == 0 && last > 0 {
+        if me < last {
             let ended = (0..1000).any(|_| all_are_here.is_complete());
             assert!(!ended, "a barrier has ended before its last member began it");
-            on.send(&go, last, 2)?;
+            for other in if me == 0 { 1..last } else { 0..0 } {
+                on.recv(&mut go, other, 2)?;
+            }
+            on.send(&go, if me == 0 { last } else { 0 }, 2)?;
         }
         adding.wait()?;
         all_are_here.wait()
