@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
 
-/// The number of slots. A key selects its slot and replaces the entry there.
-const SLOTS: usize = 64;
+/// The number of slots. A key selects its slot and replaces the entry there. Programs use hundreds of allocations in turn.
+const SLOTS: usize = 1024;
 
 /// Pairs of words by numbers other than 0.
 pub(crate) struct Memo {
-    slots: [Slot; SLOTS],
+    slots: Box<[Slot]>,
     writing: Mutex<()>,
 }
 
@@ -25,7 +25,7 @@ impl Default for Memo {
     fn default() -> Self {
         let zero = AtomicU64::default;
         let slot = |_| Slot { version: zero(), number: zero(), words: [zero(), zero()] };
-        Memo { slots: std::array::from_fn(slot), writing: Mutex::new(()) }
+        Memo { slots: (0..SLOTS).map(slot).collect(), writing: Mutex::new(()) }
     }
 }
 

@@ -230,6 +230,28 @@ fn a_known_allocation_is_queried_for_its_id_alone() {
     });
 }
 
+/// Programs use many arrays in turn, whose lengths are powers of two.
+#[test]
+fn hundreds_of_allocations_are_known_together() {
+    isolated("hundreds_of_allocations_are_known_together", &[], || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let arrays: Vec<u64> = (0..300).map(|_| app.malloc(4 << 20)).collect();
+        let locate_all = || {
+            for &array in &arrays {
+                let at = devices.classify(std::ptr::with_exposed_provenance(array as usize), 64);
+                assert_eq!(at.device, Some(DEVICE));
+            }
+        };
+        locate_all();
+        let before = app.attributes();
+        locate_all();
+        let asked = app.attributes().zip(before).map(|(after, before)| after - before);
+        // One attribute of each, and six of those that share a slot: some eighty, as the simulated driver's ids are random.
+        assert!(asked.is_none_or(|asked| (300..=1000).contains(&asked)), "{asked:?} attributes of 300 allocations");
+    });
+}
+
 #[test]
 fn memory_of_an_inactive_primary_context_uses_the_callers_context() {
     isolated("memory_of_an_inactive_primary_context_uses_the_callers_context", &[], || {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
+use super::pieces::Pieces;
 use crate::context::{Context, Scope};
 use crate::copies::{CopyQueue, Workspace};
 use crate::driver::{ContextHandle, Driver, Failure, Stream};
@@ -15,10 +16,6 @@ use crate::memo::Memo;
 use crate::order::Moment;
 use crate::settings::Settings;
 
-/// An address shifted by this is the index of its piece: drivers map at least that much at a time.
-const PIECE_SHIFT: u32 = 21;
-/// The number of remembered pieces of the address space with device memory.
-const PIECES: usize = 64;
 /// The number of remembered allocations of a context.
 const ALLOCATIONS: usize = 16;
 
@@ -30,8 +27,8 @@ pub(crate) struct Contexts {
     known: RwLock<Vec<Known>>,
     /// Primary contexts that were queried. They are valid while they exist.
     primaries: RwLock<HashMap<DeviceIndex, Arc<CopyQueue>>>,
-    /// Pieces of the address space with device memory. A piece selects its slot.
-    pieces: [AtomicU64; PIECES],
+    /// Pieces of the address space with device memory.
+    pieces: Pieces,
     /// Contexts and devices of device memory, by ids of allocations.
     located: Memo,
     settled: Arc<Memo>,
@@ -64,7 +61,7 @@ impl Contexts {
             keeper,
             known: RwLock::default(),
             primaries: RwLock::default(),
-            pieces: [const { AtomicU64::new(0) }; PIECES],
+            pieces: Pieces::default(),
             located: Memo::default(),
             settled: Arc::default(),
             synchronised: Memo::default(),
@@ -133,8 +130,7 @@ impl Contexts {
 
     /// Checks whether device memory was found near an address before. Then querying an id may suffice.
     pub(crate) fn is_near_known(&self, address: *const u8) -> bool {
-        let piece = address as u64 >> PIECE_SHIFT;
-        self.pieces[piece as usize % PIECES].load(Ordering::Relaxed) == piece
+        self.pieces.contain(address)
     }
 
     /// Returns the location of the allocation with this id, if it was found before. Ids are never reused, so the rest
@@ -150,8 +146,7 @@ impl Contexts {
         let &Location { device: Some(device), context, buffer_id, .. } = location else { return };
         if buffer_id != 0 {
             self.located.set(buffer_id, [device.0.into(), context]);
-            let piece = address as u64 >> PIECE_SHIFT;
-            self.pieces[piece as usize % PIECES].store(piece, Ordering::Relaxed);
+            self.pieces.add(address);
         }
     }
 

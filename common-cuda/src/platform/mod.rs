@@ -8,6 +8,7 @@
 mod classify;
 mod contexts;
 mod mappings;
+mod pieces;
 
 pub(crate) use mappings::Mapping;
 
