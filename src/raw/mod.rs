@@ -1,4 +1,4 @@
-//! Nonblocking operations whose buffers no lifetime protects, for interfaces to other languages.
+//! Operations whose buffers no lifetime protects, for interfaces to other languages.
 //!
 //! Rust programs use a [`Scope`](crate::Scope), which borrows the buffers until the operations complete.
 
