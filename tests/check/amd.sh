@@ -9,7 +9,7 @@
 readonly AMD_EXCLUDED='binary(contexts) | binary(descriptors) | binary(pools) | binary(copier) | binary(mapped) | binary(direct)
     | binary(synchronised)
     | binary(values) | binary(batches) | binary(turns) | test(/context|inactive_primary|its_end_is|refuses_kernels|kernels_cannot/)
-    | test(/new_id|own_memory|id_alone|pageable_memory_both|rows_are_gathered|between_two_devices|without_a_handle/)
+    | test(/new_id|own_memory|id_alone|known_together|pageable_memory_both|rows_are_gathered|between_two_devices|without_a_handle/)
     | test(/refused_operations_keep|required_calls|free_device_memory|programs_streams|small_lists_serves/)'
 
 # The suites of the crates, and jobs with devices of both vendors, on one release of HIP; ./check all runs three.
