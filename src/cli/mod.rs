@@ -10,6 +10,7 @@ mod ompi;
 mod output;
 mod parameters;
 mod pingpong;
+mod rows;
 mod run;
 
 use std::process::ExitCode;

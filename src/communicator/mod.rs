@@ -137,7 +137,7 @@ impl Communicator {
     ///
     /// # Safety
     /// The buffers of the call stay borrowed until the operation has ended.
-    pub(crate) unsafe fn begin(&self, call: &Prepared<'_>) -> Result<cableway_coll::Operation, Error> {
+    unsafe fn begin(&self, call: &Prepared<'_>) -> Result<cableway_coll::Operation, Error> {
         // SAFETY: the caller's promise.
         unsafe { self.shared.collectives.start(&call.call) }.map_err(|error| call.operation.failed(error))
     }
@@ -148,8 +148,7 @@ impl Communicator {
     /// The buffers of the call stay borrowed until the operation has ended.
     pub(crate) unsafe fn start(&self, call: &Prepared<'_>) -> Result<Arc<Running>, Error> {
         // SAFETY: the caller's promise.
-        let started = unsafe { self.begin(call) }?;
-        Ok(Running::start(self.engine(), call.operation, started, None))
+        unsafe { self.start_with(call, None) }
     }
 
     /// Begins a barrier that the engine polls.
@@ -157,15 +156,30 @@ impl Communicator {
         let token = Token::default();
         let call = barrier(&token);
         // SAFETY: what polls the operation keeps the token.
-        let started = unsafe { self.begin(&call) }?;
-        Ok(Running::start(self.engine(), call.operation, started, Some(token)))
+        unsafe { self.start_with(&call, Some(token)) }
+    }
+
+    /// # Safety
+    /// As [`start`](Self::start); what polls the operation keeps the token.
+    unsafe fn start_with(&self, call: &Prepared<'_>, token: Option<Token>) -> Result<Arc<Running>, Error> {
+        // SAFETY: the caller's promise.
+        let started = unsafe { self.begin(call) }?;
+        Ok(Running::start(self.engine(), call.operation, started, token))
+    }
+
+    /// Performs a collective operation.
+    ///
+    /// # Safety
+    /// The buffers of the call stay borrowed until this returns.
+    pub(crate) unsafe fn complete(&self, call: &Prepared<'_>) -> Result<(), Error> {
+        // SAFETY: the caller's promise, and this waits.
+        unsafe { self.begin(call) }?.wait().map_err(|error| call.operation.failed(error))
     }
 
     /// Performs a collective operation whose buffers are borrowed for longer than this call.
     fn perform(&self, call: Result<Prepared<'_>, Error>) -> Result<(), Error> {
-        let call = call?;
-        // SAFETY: the callers in this module borrow the buffers, and this waits.
-        unsafe { self.begin(&call) }?.wait().map_err(|error| call.operation.failed(error))
+        // SAFETY: the callers in this module borrow the buffers.
+        unsafe { self.complete(&call?) }
     }
 
     pub(crate) fn raw(&self) -> &Arc<cableway_pml::Communicator> {

@@ -24,9 +24,8 @@ impl RawCollective<'_> {
     /// # Errors
     /// A member failed, or passed other arguments.
     pub fn perform(self) -> Result<(), Error> {
-        // SAFETY: whoever made the call promised to keep the buffers until the operation has ended, and this waits.
-        let begun = unsafe { self.on.begin(&self.call) }?;
-        begun.wait().map_err(|error| self.call.operation.failed(error))
+        // SAFETY: whoever made the call promised to keep the buffers until the operation has ended.
+        unsafe { self.on.complete(&self.call) }
     }
 
     /// Starts the operation. Collective.
@@ -66,14 +65,16 @@ pub struct RawPartsMut<'a, 'b, 'p> {
 /// The names of an operation's forms: apart and in place, and of each with parts of one length and of any lengths.
 type Names = [[&'static str; 2]; 2];
 
-fn name(names: Names, in_place: bool, parts: Option<Parts<'_>>) -> &'static str {
-    names[usize::from(in_place)][usize::from(parts.is_some())]
+fn name(names: Names, in_place: bool, of_any_lengths: bool) -> &'static str {
+    names[usize::from(in_place)][usize::from(of_any_lengths)]
 }
 
 const GATHER: Names = [["gather", "gatherv"], ["gather_in_place", "gatherv_in_place"]];
 const SCATTER: Names = [["scatter", "scatterv"], ["scatter_in_place", "scatterv_in_place"]];
 const ALLGATHER: Names = [["allgather", "allgatherv"], ["allgather_in_place", "allgatherv_in_place"]];
 const ALLTOALL: Names = [["alltoall", "alltoallv"], ["alltoall_in_place", "alltoallv_in_place"]];
+const REDUCE_SCATTER: Names =
+    [["reduce_scatter_block", "reduce_scatter"], ["reduce_scatter_block_in_place", "reduce_scatter_in_place"]];
 
 /// Each prepares an operation, to be performed or started. Without a buffer to send it is in place.
 ///
@@ -118,7 +119,7 @@ impl Communicator {
         root: Rank,
         receive: Option<RawPartsMut<'a, '_, '_>>,
     ) -> Result<RawCollective<'a>, Error> {
-        let name = name(GATHER, send.is_none(), receive.as_ref().and_then(|receive| receive.parts));
+        let name = name(GATHER, send.is_none(), receive.as_ref().is_some_and(|receive| receive.parts.is_some()));
         let receive = receive.map(|receive| divided_mut(receive.buffer, receive.parts)).transpose()?;
         self.raw_call(collective::gather(self.member(), (name, root), send.map(region).transpose()?, receive))
     }
@@ -137,7 +138,7 @@ impl Communicator {
         root: Rank,
         receive: Option<&'a mut RawBuffer<'_>>,
     ) -> Result<RawCollective<'a>, Error> {
-        let name = name(SCATTER, receive.is_none(), send.and_then(|send| send.parts));
+        let name = name(SCATTER, receive.is_none(), send.is_some_and(|send| send.parts.is_some()));
         let send = send.map(|send| divided(send.buffer, send.parts)).transpose()?;
         let receive = receive.map(region_mut).transpose()?;
         self.raw_call(collective::scatter(self.member(), (name, root), send, receive))
@@ -155,7 +156,7 @@ impl Communicator {
         send: Option<&'a RawBuffer<'_>>,
         receive: RawPartsMut<'a, '_, '_>,
     ) -> Result<RawCollective<'a>, Error> {
-        let name = name(ALLGATHER, send.is_none(), receive.parts);
+        let name = name(ALLGATHER, send.is_none(), receive.parts.is_some());
         let (send, receive) = (send.map(region).transpose()?, divided_mut(receive.buffer, receive.parts)?);
         self.raw_call(collective::allgather(self.member(), Exchange { name, send, receive }))
     }
@@ -172,7 +173,7 @@ impl Communicator {
         send: Option<RawParts<'a, '_, '_>>,
         receive: RawPartsMut<'a, '_, '_>,
     ) -> Result<RawCollective<'a>, Error> {
-        let name = name(ALLTOALL, send.is_none(), receive.parts);
+        let name = name(ALLTOALL, send.is_none(), receive.parts.is_some());
         let send = send.map(|send| divided(send.buffer, send.parts)).transpose()?;
         let call = Exchange { name, send, receive: divided_mut(receive.buffer, receive.parts)? };
         self.raw_call(collective::alltoall(self.member(), call))
@@ -228,12 +229,7 @@ impl Communicator {
         counts: Option<&[usize]>,
         operation: ReduceOperation,
     ) -> Result<RawCollective<'_>, Error> {
-        let name = match (send, counts) {
-            (Some(_), None) => "reduce_scatter_block",
-            (Some(_), Some(_)) => "reduce_scatter",
-            (None, None) => "reduce_scatter_block_in_place",
-            (None, Some(_)) => "reduce_scatter_in_place",
-        };
+        let name = name(REDUCE_SCATTER, send.is_none(), counts.is_some());
         let operands = operands(send, Some(receive), operation)?;
         self.raw_call(collective::reduce_scatter(self.member(), name, &operands, counts))
     }

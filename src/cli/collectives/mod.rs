@@ -11,7 +11,8 @@ use clap::{Args, ValueEnum};
 
 use super::job::{self, Job, Ranks};
 use super::parameters::ParameterOptions;
-use super::pingpong::{Format, Sizes, parse_seconds, parse_sizes};
+use super::pingpong::{Sizes, parse_seconds, parse_sizes};
+use super::rows::{Field, Format, csv, json, name};
 use super::{Failure, output};
 use operation::{Buffers, Operation};
 use place::{Floats, Place};
@@ -104,31 +105,42 @@ impl Collectives {
     }
 
     fn begin(&self, ranks: u32) -> String {
-        let (memory, checked) = (self.memory.name(), if self.check { ", checked" } else { "" });
+        let (memory, checked) = (name(self.memory), if self.check { ", checked" } else { "" });
         match self.format {
             Format::Table => format!(
                 "# Cableway collectives: {ranks} ranks, {memory} memory{checked}\n{:<16}{:>12}{:>16}{:>10}\n",
                 "# Operation", "Size", "Time (us)", "Calls"
             ),
-            Format::Csv => "operation,ranks,memory,size,value,unit,calls,check\n".to_owned(),
+            Format::Csv => {
+                let none = Figure { median: 0.0, calls: 0 };
+                csv(self.fields(Operation::Allreduce, 0, ranks, none).into_iter().map(|field| field.name))
+            }
             Format::Json => String::new(),
         }
     }
 
-    fn row(&self, operation: Operation, bytes: usize, ranks: u32, Figure { median, calls }: Figure) -> String {
-        let (name, memory) = (operation.name(), self.memory.name());
-        let check = if self.check { "pass" } else { "no" };
-        let value = (median * 100.0).round() / 100.0;
+    fn row(&self, operation: Operation, bytes: usize, ranks: u32, figure: Figure) -> String {
         match self.format {
-            Format::Table => format!("{name:<16}{bytes:>12}{value:>16.2}{calls:>10}\n"),
-            Format::Csv => format!("{name},{ranks},{memory},{bytes},{value},us,{calls},{check}\n"),
-            Format::Json => {
-                let row = serde_json::json!({
-                    "operation": name, "ranks": ranks, "memory": memory, "size": bytes, "value": value, "unit": "us",
-                    "calls": calls, "check": check,
-                });
-                format!("{row}\n")
+            Format::Table => {
+                let (name, Figure { median, calls }) = (name(operation), figure);
+                format!("{name:<16}{bytes:>12}{median:>16.2}{calls:>10}\n")
             }
+            Format::Csv => csv(self.fields(operation, bytes, ranks, figure).into_iter().map(|field| field.value)),
+            Format::Json => json(&self.fields(operation, bytes, ranks, figure)),
         }
+    }
+
+    /// Returns the fields of a row.
+    fn fields(&self, operation: Operation, bytes: usize, ranks: u32, Figure { median, calls }: Figure) -> Vec<Field> {
+        vec![
+            Field::text("operation", name(operation)),
+            Field::bare("ranks", ranks),
+            Field::text("memory", name(self.memory)),
+            Field::bare("size", bytes),
+            Field::bare("value", (median * 100.0).round() / 100.0),
+            Field::text("unit", "us"),
+            Field::bare("calls", calls),
+            Field::text("check", if self.check { "pass" } else { "no" }),
+        ]
     }
 }

@@ -5,6 +5,7 @@ use clap::ValueEnum;
 
 use super::place::Floats;
 use crate::cli::Failure;
+use crate::cli::rows::name;
 
 const ROOT: Rank = 0;
 
@@ -29,10 +30,6 @@ pub(super) struct Lens {
 }
 
 impl Operation {
-    pub(super) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
     /// Returns the lengths of the buffers, with shares of one length where ranks have some. Returns `None` if a share would
     /// have no element.
     pub(super) fn lens(self, bytes: u64, ranks: u32) -> Option<Lens> {
@@ -109,7 +106,7 @@ impl<B: Floats> Buffers<B> {
         for (at, found) in self.receive.read()?.into_iter().enumerate() {
             let right = self.right(rank, ranks, at);
             if found.to_bits() != right.to_bits() {
-                let name = self.operation.name();
+                let name = name(self.operation);
                 let text = format!("{name}: element {at} of rank {rank} is {found} and must be {right}");
                 return Err(Failure::failed(1, text));
             }

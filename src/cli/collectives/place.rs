@@ -4,6 +4,7 @@ use cableway::{Device, DeviceVec, RecvBuffer, RecvElements, SendBuffer, SendElem
 use clap::ValueEnum;
 
 use crate::cli::Failure;
+use crate::cli::pingpong::kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Place {
@@ -13,20 +14,9 @@ pub(super) enum Place {
     Device,
 }
 
-impl Place {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Place::Host => "host",
-            Place::Device => "device",
-        }
-    }
-}
-
 /// Returns this rank's device.
 pub(super) fn device(world: &World) -> Result<Device<'_>, Failure> {
-    let failed = |error| Failure::failed(1, format!("cannot use device memory: {error}"));
-    world.devices().initialise().map_err(failed)?;
-    let count = world.devices().facts().map_err(failed)?.devices.len() as u32;
+    let count = kind::facts(world)?.devices.len() as u32;
     Ok(world.device(world.rank() % count.max(1))?)
 }
 

@@ -23,20 +23,25 @@ pub(super) struct Figure {
 }
 
 impl Watch {
+    /// Returns what rank 0 says, so that all ranks go on or end together.
+    fn first_says(&self, mine: bool) -> Result<bool, Error> {
+        let mut said = [u8::from(mine)];
+        self.on.broadcast(&mut said, 0)?;
+        Ok(said != [0])
+    }
+
     /// Measures single calls, each of which begins after a barrier.
     pub(super) fn median(&self, mut call: impl FnMut() -> Result<(), Error>) -> Result<Figure, Error> {
         let begun = Instant::now();
         let limit = Duration::from_secs_f64(self.seconds);
         for _ in 0..WARM_UP {
             call()?;
-            let mut more = [u8::from(begun.elapsed() < limit)];
-            self.on.broadcast(&mut more, 0)?;
-            if more == [0] {
+            if !self.first_says(begun.elapsed() < limit)? {
                 break;
             }
         }
-        let (begun, mut times, mut more) = (Instant::now(), Vec::new(), [1_u8]);
-        while more != [0] {
+        let (begun, mut times) = (Instant::now(), Vec::new());
+        loop {
             self.on.barrier()?;
             let from = Instant::now();
             call()?;
@@ -44,8 +49,9 @@ impl Watch {
             self.on.allreduce_in_place(&mut took, ReduceOperation::Max)?;
             times.push(took[0]);
             let few = times.len() < LEAST_CALLS;
-            more = [u8::from(few || times.len() < MOST_CALLS && begun.elapsed() < limit)];
-            self.on.broadcast(&mut more, 0)?;
+            if !self.first_says(few || times.len() < MOST_CALLS && begun.elapsed() < limit)? {
+                break;
+            }
         }
         times.sort_by(f64::total_cmp);
         Ok(Figure { median: times[times.len() / 2], calls: times.len() })

@@ -1,6 +1,6 @@
 //! Kinds of memory, and the device of each rank.
 
-use cableway::{BufferKind, DeviceIndex, World};
+use cableway::{BufferKind, DeviceIndex, Facts, World};
 use clap::ValueEnum;
 
 use crate::cli::Failure;
@@ -57,14 +57,19 @@ pub(crate) struct Devices {
     pub(crate) simulated: bool,
 }
 
+/// Initialises the drivers, and returns what they say of the devices.
+pub(crate) fn facts(world: &World) -> Result<Facts, Failure> {
+    let failed = |error| Failure::failed(1, format!("cannot use device memory: {error}"));
+    world.devices().initialise().map_err(failed)?;
+    world.devices().facts().map_err(failed)
+}
+
 /// Chooses the devices. `wanted` names those of rank 0 and rank 1. By default rank 1 uses the second device if there is one.
 pub(crate) fn devices(world: &World, kinds: [MemoryKind; 2], wanted: [Option<u32>; 2]) -> Result<Devices, Failure> {
     if kinds.iter().all(|kind| kind.on_device().is_none()) {
         return Ok(Devices { index: [None; 2], simulated: false });
     }
-    let failed = |error| Failure::failed(1, format!("cannot use device memory: {error}"));
-    world.devices().initialise().map_err(failed)?;
-    let facts = world.devices().facts().map_err(failed)?;
+    let facts = facts(world)?;
     let count = facts.devices.len();
     let mut index = [None; 2];
     for (rank, kind) in kinds.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 //! processes, and verifies them on request.
 
 mod active;
-mod kind;
+pub(super) mod kind;
 mod landing;
 mod measure;
 mod memory;
@@ -29,10 +29,10 @@ use clap::{Args, ValueEnum};
 use super::Failure;
 use super::job::{self, Job, Ranks};
 use super::parameters::ParameterOptions;
+use super::rows::{Format, name};
 pub(super) use kind::MemoryKind;
 use measure::Bench;
 use plan::{Plan, Test};
-pub(super) use report::Format;
 use report::{Header, Report};
 use shape::Shape;
 pub(super) use sizes::{Sizes, parse as parse_sizes, parse_range};
@@ -197,7 +197,7 @@ impl Pingpong {
             () if self.stream.is_some() && self.test != Test::Latency => "has no streams: leave --stream out",
             () => return self.refuse_on_stream(alone),
         };
-        let name = self.test.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        let name = name(self.test);
         Err(Failure::usage(format!("the test {name} {what}")))
     }
 
@@ -214,7 +214,7 @@ impl Pingpong {
             }
             _ => return Ok(()),
         };
-        let name = mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        let name = name(mode);
         Err(Failure::usage(format!("--stream={name} {what}")))
     }
 

@@ -3,21 +3,13 @@
 use std::io::IsTerminal;
 
 use cableway::DeviceIndex;
-use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::kind::MemoryKind;
 use super::plan::Test;
 use super::stream::StreamPlan;
+use crate::cli::rows::{Field, Format, csv, json, name};
 use crate::cli::{Failure, output};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Table,
-    Csv,
-    /// One object a line
-    Json,
-}
 
 /// The description of a measurement, which all rows share.
 pub(crate) struct Header {
@@ -92,10 +84,6 @@ impl Header {
 }
 
 /// Returns a value's name on the command line.
-fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
 pub(crate) struct Report {
     format: Format,
     pub(crate) header: Header,
@@ -155,10 +143,7 @@ impl Report {
                 format!("{size:<12}{value:>20.2}{others}\n")
             }
             Format::Csv => csv(self.fields(size, value, others).into_iter().map(|field| field.value)),
-            Format::Json => {
-                let members: Vec<_> = self.fields(size, value, others).iter().map(Field::json).collect();
-                format!("{{{}}}\n", members.join(","))
-            }
+            Format::Json => json(&self.fields(size, value, others)),
         })
     }
 
@@ -199,40 +184,6 @@ impl Report {
         }
         self.bar.suspend(|| output::print(text))
     }
-}
-
-/// A named value of a row.
-struct Field {
-    name: &'static str,
-    value: String,
-    /// JSON quotes the value.
-    text: bool,
-}
-
-impl Field {
-    fn text(name: &'static str, value: impl ToString) -> Self {
-        Field { name, value: value.to_string(), text: true }
-    }
-
-    /// Makes a number or a boolean.
-    fn bare(name: &'static str, value: impl ToString) -> Self {
-        Field { name, value: value.to_string(), text: false }
-    }
-
-    fn json(&self) -> String {
-        let Field { name, value, text } = self;
-        if *text {
-            format!(r#""{name}":{}"#, serde_json::Value::from(&**value))
-        } else {
-            format!(r#""{name}":{value}"#)
-        }
-    }
-}
-
-fn csv<T: AsRef<str>>(cells: impl Iterator<Item = T>) -> String {
-    let cells: Vec<_> = cells.collect();
-    let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
-    cells.join(",") + "\n"
 }
 
 /// Rounds to two digits after the point, and to four below ten, so that small latencies stay comparable.

@@ -38,9 +38,24 @@ impl Cableway {
         value.ok_or_else(|| Error::NoFigure { command: shown(&command), said: printed })
     }
 
-    fn pingpong(&self, series: &Series, sizes: &[u64], window: u64, seconds: f64) -> Command {
+    /// Returns a command of Cableway on the two cores.
+    fn command(&self, verb: &str) -> Command {
         let mut command = bounded("taskset");
-        command.args(["-c", &self.place.list()]).arg(&self.program).arg("pingpong");
+        command.args(["-c", &self.place.list()]).arg(&self.program).arg(verb);
+        command
+    }
+
+    fn collectives(&self, series: &Series, sizes: &[u64], seconds: f64) -> Command {
+        let mut command = self.command("collectives");
+        let memory = if series.route.on_device() { "device" } else { "host" };
+        command.args(["--operation", &series.test.to_string(), "--memory", memory, "--format", "json"]);
+        command.args(["--btl", &format!("self,{}", series.route.btl), "--sizes", &list(sizes.iter().copied())]);
+        command.args(["--seconds", &seconds.to_string()]);
+        command
+    }
+
+    fn pingpong(&self, series: &Series, sizes: &[u64], window: u64, seconds: f64) -> Command {
+        let mut command = self.command("pingpong");
         let route = series.route;
         command.args(["--test", &series.test.to_string(), "--btl", route.btl, "--format", "json"]);
         let listed = list(sizes.iter().copied());
@@ -69,18 +84,6 @@ impl Cableway {
         if let Some(datatype) = sizes.first().and_then(|size| route.shape.datatype(*size)) {
             command.args(["--datatype", &datatype]);
         }
-        command
-    }
-}
-
-impl Cableway {
-    fn collectives(&self, series: &Series, sizes: &[u64], seconds: f64) -> Command {
-        let mut command = bounded("taskset");
-        command.args(["-c", &self.place.list()]).arg(&self.program).arg("collectives");
-        let memory = if series.route.on_device() { "device" } else { "host" };
-        command.args(["--operation", &series.test.to_string(), "--memory", memory, "--format", "json"]);
-        command.args(["--btl", &format!("self,{}", series.route.btl), "--sizes", &list(sizes.iter().copied())]);
-        command.args(["--seconds", &seconds.to_string()]);
         command
     }
 }
