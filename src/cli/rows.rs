@@ -15,6 +15,9 @@ pub(super) fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
+/// The line of a table whose figures are those of a simulated driver.
+pub(super) const SIMULATED: &str = "# SIMULATED device: these are not figures of a GPU\n";
+
 /// A named value of a row.
 pub(super) struct Field {
     pub(super) name: &'static str,

@@ -284,6 +284,7 @@ fn collectives_are_timed_and_checked() {
         for row in &rows {
             assert!(row["value"].as_f64().is_some_and(|time| time > 0.0), "{row}");
             assert_eq!((row["check"].as_str(), row["memory"].as_str()), (Some("pass"), Some(memory)), "{row}");
+            assert_eq!(row["simulated"] == true, memory == "device" && driver.simulated, "{row}");
         }
         rows
     };

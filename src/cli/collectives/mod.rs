@@ -11,8 +11,8 @@ use clap::{Args, ValueEnum};
 
 use super::job::{self, Job, Ranks};
 use super::parameters::ParameterOptions;
-use super::pingpong::{Sizes, parse_seconds, parse_sizes};
-use super::rows::{Field, Format, csv, json, name};
+use super::pingpong::{Sizes, kind, parse_seconds, parse_sizes};
+use super::rows::{Field, Format, SIMULATED, csv, json, name};
 use super::{Failure, output};
 use operation::{Buffers, Operation};
 use place::{Floats, Place};
@@ -62,6 +62,13 @@ pub(super) struct Collectives {
     parameters: ParameterOptions,
 }
 
+/// What all rows share.
+#[derive(Clone, Copy)]
+struct Measured {
+    ranks: u32,
+    simulated: bool,
+}
+
 impl Collectives {
     pub(super) fn execute(self) -> Result<ExitCode, Failure> {
         let job = Job { ranks: Ranks::Any(self.ranks), on_cores: true };
@@ -83,9 +90,11 @@ impl Collectives {
     fn time_all<B: Floats>(&self, world: &World, zeroed: impl Fn(usize) -> Result<B, Failure>) -> Result<(), Failure> {
         let operations = if self.operation.is_empty() { Operation::value_variants() } else { &self.operation[..] };
         let everyone = world.communicator();
+        let simulated = self.memory == Place::Device && kind::facts(world)?.simulated();
+        let job = Measured { ranks: everyone.size(), simulated };
         // The measurement itself uses host memory, so it has a communicator of its own.
         let watch = Watch { on: everyone.dup()?, seconds: self.seconds };
-        self.print(world, &self.begin(everyone.size()))?;
+        self.print(world, &self.begin(job))?;
         for &operation in operations {
             for &bytes in &self.sizes.0 {
                 let Some(lens) = operation.lens(bytes, everyone.size()) else { continue };
@@ -94,7 +103,7 @@ impl Collectives {
                     buffers.check(everyone)?;
                 }
                 let figure = watch.median(|| buffers.call(everyone))?;
-                self.print(world, &self.row(operation, lens.bytes(), everyone.size(), figure))?;
+                self.print(world, &self.row(operation, lens.bytes(), job, figure))?;
             }
         }
         Ok(())
@@ -104,43 +113,56 @@ impl Collectives {
         if world.rank() == 0 { output::print(text) } else { Ok(()) }
     }
 
-    fn begin(&self, ranks: u32) -> String {
+    fn begin(&self, job: Measured) -> String {
         let (memory, checked) = (name(self.memory), if self.check { ", checked" } else { "" });
         match self.format {
             Format::Table => format!(
-                "# Cableway collectives: {ranks} ranks, {memory} memory{checked}\n{:<16}{:>12}{:>16}{:>10}\n",
-                "# Operation", "Size", "Time (us)", "Calls"
+                "# Cableway collectives: {} ranks, {memory} memory{checked}\n{}{:<16}{:>12}{:>16}{:>10}\n",
+                job.ranks,
+                if job.simulated { SIMULATED } else { "" },
+                "# Operation",
+                "Size",
+                "Time (us)",
+                "Calls"
             ),
             Format::Csv => {
                 let none = Figure { median: 0.0, calls: 0 };
-                csv(self.fields(Operation::Allreduce, 0, ranks, none).into_iter().map(|field| field.name))
+                csv(self.fields(Operation::Allreduce, 0, job, none).into_iter().map(|field| field.name))
             }
             Format::Json => String::new(),
         }
     }
 
-    fn row(&self, operation: Operation, bytes: usize, ranks: u32, figure: Figure) -> String {
+    fn row(&self, operation: Operation, bytes: usize, job: Measured, figure: Figure) -> String {
         match self.format {
             Format::Table => {
                 let (name, Figure { median, calls }) = (name(operation), figure);
                 format!("{name:<16}{bytes:>12}{median:>16.2}{calls:>10}\n")
             }
-            Format::Csv => csv(self.fields(operation, bytes, ranks, figure).into_iter().map(|field| field.value)),
-            Format::Json => json(&self.fields(operation, bytes, ranks, figure)),
+            Format::Csv => csv(self.fields(operation, bytes, job, figure).into_iter().map(|field| field.value)),
+            Format::Json => json(&self.fields(operation, bytes, job, figure)),
         }
     }
 
     /// Returns the fields of a row.
-    fn fields(&self, operation: Operation, bytes: usize, ranks: u32, Figure { median, calls }: Figure) -> Vec<Field> {
-        vec![
+    fn fields(
+        &self,
+        operation: Operation,
+        bytes: usize,
+        job: Measured,
+        Figure { median, calls }: Figure,
+    ) -> Vec<Field> {
+        let mut fields = vec![
             Field::text("operation", name(operation)),
-            Field::bare("ranks", ranks),
+            Field::bare("ranks", job.ranks),
             Field::text("memory", name(self.memory)),
             Field::bare("size", bytes),
             Field::bare("value", (median * 100.0).round() / 100.0),
             Field::text("unit", "us"),
             Field::bare("calls", calls),
             Field::text("check", if self.check { "pass" } else { "no" }),
-        ]
+        ];
+        fields.extend(job.simulated.then(|| Field::bare("simulated", true)));
+        fields
     }
 }

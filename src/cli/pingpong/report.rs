@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::kind::MemoryKind;
 use super::plan::Test;
 use super::stream::StreamPlan;
-use crate::cli::rows::{Field, Format, csv, json, name};
+use crate::cli::rows::{Field, Format, SIMULATED, csv, json, name};
 use crate::cli::{Failure, output};
 
 /// The description of a measurement, which all rows share.
@@ -111,7 +111,7 @@ impl Report {
             Format::Table => {
                 let mut lines = format!("# Cableway {}\n", header.title());
                 if header.simulated {
-                    lines += "# SIMULATED device: these are not figures of a GPU\n";
+                    lines += SIMULATED;
                 }
                 if header.check {
                     lines += "# Every message is checked; times include that\n";
