@@ -5,6 +5,7 @@ use cableway_common_cuda::{
     BufferKind, DescriptorRequest, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Imports, Location, Mapped,
     Reach,
 };
+use std::sync::Arc;
 
 use crate::common::{App, devices};
 
@@ -18,7 +19,7 @@ pub(crate) const OWNER: u32 = 7;
 pub(crate) struct Sides {
     pub(crate) devices: Devices,
     pub(crate) exports: Exports,
-    pub(crate) imports: Imports,
+    pub(crate) imports: Arc<Imports>,
 }
 
 impl Sides {

@@ -60,6 +60,7 @@ impl Stream {
         if let Some(error) = self.state.untold() {
             return Err(error);
         }
+        self.shared.map_before_call();
         Ok(StreamBatch::new(&self.shared, &self.state))
     }
 

@@ -31,6 +31,7 @@ mod message;
 mod one_sided;
 mod operation;
 mod persistent;
+mod postponed;
 mod prepared;
 mod proxy;
 mod queue;

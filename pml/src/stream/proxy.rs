@@ -57,7 +57,7 @@ pub(super) fn run(shared: &Shared) {
     let _ending = Ending(shared);
     let mut active = Active(Vec::new());
     let mut streams: Vec<Arc<StreamState>> = Vec::new();
-    let (mut idle, mut rounds) = (0_u32, 0_u64);
+    let (mut idle, mut rounds, mut looks) = (0_u32, 0_u64, 0);
     let mut calls = u64::MAX;
     loop {
         let now = shared.control.lock().calls;
@@ -75,10 +75,13 @@ pub(super) fn run(shared: &Shared) {
         }
         let busy = !active.0.is_empty() || streams.iter().any(|state| !state.is_idle());
         let interval = match busy {
-            true => None,
+            true => {
+                looks = 0;
+                None
+            }
             false => {
-                shared.close_unneeded();
-                shared.rest_if_possible()
+                let again = shared.change_mappings_at_rest(&mut looks);
+                shared.rest_if_possible().into_iter().chain(again).min()
             }
         };
         let mut control = shared.control.lock();
@@ -91,7 +94,7 @@ pub(super) fn run(shared: &Shared) {
             while control.calls == calls && !control.stop && !over {
                 match interval {
                     None => shared.wake.wait(&mut control),
-                    // Nobody calls if a peer dies while a stream waits for it.
+                    // Nobody calls if a peer dies while a stream waits for it, or when the program's own work ends.
                     Some(interval) => over = shared.wake.wait_for(&mut control, interval).timed_out(),
                 }
             }
