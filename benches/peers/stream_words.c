@@ -1,16 +1,19 @@
 /* Ping-pong of two streams that only the driver's stream operations order, by one process that has both devices: what no
- * stream-ordered message without a kernel that waits can be faster than.
+ * stream-ordered message without a kernel that waits can be faster than. With MICROSECONDS, each stream also runs a kernel of that
+ * time after it has received.
  *
- *   stream_words SIZE[,SIZE...] SECONDS
+ *   stream_words SIZE[,SIZE...] SECONDS [MICROSECONDS]
  *
  * A way is how the receiver's stream tells that its buffer is ready, and the sender's stream that data is there:
  *   resets    two words that are set to 1 and back to 0, so that a graph could repeat the operations
  *   counts    two words that grow
  *   signal    the word of the data alone, which grows: the buffer is always ready
+ * resets-kernel and signal-kernel: a kernel of one thread copies, for 8 bytes only, and writes the words beside the copy
  * The words lie in host memory, or in the memory of the device whose stream waits for them.
  * Prints one line for each: way, place of the words, bytes, microseconds one way.
  */
 #include "calls.h"
+#include "spin.h"
 
 #include <pthread.h>
 
@@ -28,14 +31,26 @@ struct operation {
 _Static_assert(sizeof(struct operation) == 48, "the driver's structure has 48 bytes");
 
 enum { NON_BLOCKING = 1, PORTABLE = 1, WAIT = 4, WRITE = 5, AT_LEAST = 0, EQUAL = 1, STEPS = 200, WORD = 128, WORDS = 4096 };
-enum way { RESETS, COUNTS, SIGNAL, WAYS };
-static const char *const names[] = {"resets", "counts", "signal"};
+enum way { RESETS, COUNTS, SIGNAL, RESETS_KERNEL, SIGNAL_KERNEL, WAYS };
+static const char *const names[] = {"resets", "counts", "signal", "resets-kernel", "signal-kernel"};
+
+/* Copies 8 bytes, after it has set a word to 0 if there is one, and sets a word behind the copy. */
+static const char put_ptx[] =
+    ".version 6.3\n.target sm_52\n.address_size 64\n"
+    ".visible .entry put(.param .u64 to, .param .u64 from, .param .u64 clear, .param .u64 raise, .param .u64 value)\n{\n"
+    ".reg .pred %p;\n.reg .b64 %to, %from, %clear, %raise, %value, %data;\n"
+    "ld.param.u64 %to, [to];\nld.param.u64 %from, [from];\nld.param.u64 %clear, [clear];\n"
+    "ld.param.u64 %raise, [raise];\nld.param.u64 %value, [value];\n"
+    "setp.ne.u64 %p, %clear, 0;\n@%p st.volatile.global.u64 [%clear], 0;\n"
+    "ld.global.u64 %data, [%from];\nst.global.u64 [%to], %data;\nmembar.sys;\n"
+    "st.volatile.global.u64 [%raise], %value;\nret;\n}\n";
 
 static int (*init)(unsigned), (*device_get)(int *, int), (*retain)(handle *, int), (*set_current)(handle);
 static int (*enable_peer)(handle, unsigned), (*allocate)(device_ptr *, size_t), (*set_words)(device_ptr, unsigned, size_t);
 static int (*allocate_host)(void **, size_t, unsigned), (*stream_create)(handle *, unsigned), (*synchronize)(handle);
 static int (*copy)(device_ptr, device_ptr, size_t, handle);
 static int (*operate)(handle, unsigned, struct operation *, unsigned);
+static int (*launch)(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
 
 static void load(void)
 {
@@ -45,7 +60,8 @@ static void load(void)
     } wanted[] = {{"cuInit", &init}, {"cuDeviceGet", &device_get}, {"cuDevicePrimaryCtxRetain", &retain},
         {"cuCtxSetCurrent", &set_current}, {"cuCtxEnablePeerAccess", &enable_peer}, {"cuMemAlloc_v2", &allocate},
         {"cuMemsetD32_v2", &set_words}, {"cuMemHostAlloc", &allocate_host}, {"cuStreamCreate", &stream_create},
-        {"cuStreamSynchronize", &synchronize}, {"cuMemcpyAsync", &copy}, {"cuStreamBatchMemOp_v2", &operate}};
+        {"cuStreamSynchronize", &synchronize}, {"cuMemcpyAsync", &copy}, {"cuStreamBatchMemOp_v2", &operate},
+        {"cuLaunchKernel", &launch}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *found = driver(wanted[i].name);
         memcpy(wanted[i].to, &found, sizeof found);
@@ -55,7 +71,7 @@ static void load(void)
 
 /* A device, and its part of the ping-pong. */
 static struct side {
-    handle context, stream;
+    handle context, stream, put, spin;
     device_ptr sent, received, words[2];
 } sides[2];
 
@@ -86,6 +102,15 @@ static void perform(int side, unsigned count, struct operation *operations)
 static void enqueue_send(int me, unsigned long long step)
 {
     device_ptr ready = word(me, 0), done = word(1 - me, 1);
+    if (plan.way == RESETS_KERNEL)
+        perform(me, 1, (struct operation[]){operation(WAIT, ready, 1, EQUAL)});
+    if (plan.way == RESETS_KERNEL || plan.way == SIGNAL_KERNEL) {
+        unsigned long long value = plan.way == RESETS_KERNEL ? 1 : step;
+        device_ptr clear = plan.way == RESETS_KERNEL ? ready : 0;
+        void *arguments[] = {&sides[1 - me].received, &sides[me].sent, &clear, &done, &value};
+        check(launch(sides[me].put, 1, 1, 1, 1, 1, 1, 0, sides[me].stream, arguments, NULL), "cuLaunchKernel");
+        return;
+    }
     if (plan.way == RESETS)
         perform(me, 2, (struct operation[]){operation(WAIT, ready, 1, EQUAL), operation(WRITE, ready, 0, 0)});
     else if (plan.way == COUNTS)
@@ -100,10 +125,14 @@ static void enqueue_receive(int me, unsigned long long step)
     struct operation resets[] = {
         operation(WRITE, ready, 1, 0), operation(WAIT, done, 1, EQUAL), operation(WRITE, done, 0, 0)};
     struct operation counts[] = {operation(WRITE, ready, step, 0), operation(WAIT, done, step, AT_LEAST)};
-    if (plan.way == RESETS)
+    if (plan.way == RESETS || plan.way == RESETS_KERNEL)
         perform(me, 3, resets);
     else
         perform(me, plan.way == COUNTS ? 2 : 1, plan.way == COUNTS ? counts : counts + 1);
+    if (spin_nanoseconds != 0) {
+        void *arguments[] = {&spin_nanoseconds};
+        check(launch(sides[me].spin, 1, 1, 1, 512, 1, 1, 0, sides[me].stream, arguments, NULL), "cuLaunchKernel");
+    }
 }
 
 static void *play(void *argument)
@@ -154,11 +183,12 @@ static double measure(double seconds)
     return times[rounds / 2];
 }
 
-static void open_side(int number, size_t largest)
+static void open_side(int number, size_t largest, double kernel)
 {
     struct side *side = &sides[number];
     int device;
     void *words;
+    handle module;
     check(device_get(&device, number), "cuDeviceGet");
     check(retain(&side->context, device), "cuDevicePrimaryCtxRetain");
     check(set_current(side->context), "cuCtxSetCurrent");
@@ -168,17 +198,21 @@ static void open_side(int number, size_t largest)
     check(allocate(&side->words[1], WORDS), "cuMemAlloc");
     check(allocate_host(&words, WORDS, PORTABLE), "cuMemHostAlloc");
     side->words[0] = (device_ptr)words;
+    CALL(cuModuleLoadData, (handle *, const void *), &module, put_ptx);
+    CALL(cuModuleGetFunction, (handle *, handle, const char *), &side->put, module, "put");
+    spin_load(kernel);
+    side->spin = spin_function;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
-        fprintf(stderr, "usage: stream_words SIZE[,SIZE...] SECONDS\n");
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: stream_words SIZE[,SIZE...] SECONDS [MICROSECONDS]\n");
         return 2;
     }
     load();
     for (int i = 0; i < 2; i++)
-        open_side(i, 1 << 26);
+        open_side(i, 1 << 26, argc == 4 ? atof(argv[3]) : 0);
     for (int i = 0; i < 2; i++) {
         check(set_current(sides[i].context), "cuCtxSetCurrent");
         check(enable_peer(sides[1 - i].context, 0), "cuCtxEnablePeerAccess");
@@ -190,7 +224,7 @@ int main(int argc, char **argv)
             return 2;
         }
         for (plan.way = 0; plan.way < WAYS; plan.way++)
-            for (plan.on_device = 0; plan.on_device < 2; plan.on_device++)
+            for (plan.on_device = 0; plan.on_device < 2 && (plan.way < RESETS_KERNEL || plan.bytes == 8); plan.on_device++)
                 printf("%s %s %zu %.2f\n", names[plan.way], plan.on_device ? "device" : "host", plan.bytes,
                     measure(atof(argv[2])));
     }

@@ -4,10 +4,10 @@ mod common;
 
 use cableway_common_cuda::{
     BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, Element, Holder, ProgramStream, ReduceOperation,
-    StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
+    StreamStep, StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
 };
 use common::app::{BLOCKING_STREAM, CAPTURE_THREAD_LOCAL, Handle, LEGACY_STREAM, NON_BLOCKING_STREAM};
-use common::{App, app, devices, isolated, isolated_each, on_simulated_driver};
+use common::{App, app, devices, devices_with, isolated, isolated_each, on_simulated_driver};
 
 fn vendor() -> Vendor {
     match sim_cuda::Vendor::tested() {
@@ -99,6 +99,65 @@ fn operations_of_one_call_are_made_in_their_order() {
         }
         operate(&stream, &[WordOperation::write(theirs, 0)]);
         wait_for(&words, 1, 0);
+    });
+}
+
+/// Small copies become kernels with the writes beside them, unless kernels may not reach the memory.
+#[test]
+fn a_small_copy_and_its_words_are_one_launch() {
+    isolated_each("a_small_copy_and_its_words_are_one_launch", &[&[], &[]], |case| {
+        let app = app();
+        app.use_device(0);
+        let wanted = case == 0 && vendor() == Vendor::Nvidia;
+        let devices = devices_with(if case == 0 { &[] } else { &["device_kernels=no"] });
+        let stream = described(&devices, app.stream(NON_BLOCKING_STREAM)).unwrap();
+        let words = stream.words(5).unwrap();
+        let at = |index| words.device_address(index);
+        const LEN: usize = 64 << 10;
+        for (len, by_kernel) in [
+            (1, true),
+            (4099, true),
+            (LEN, true),
+            (LEN + 1, true),
+            (LEN * 16, true),
+            (LEN * 16 + 1, true),
+            (100, false),
+        ] {
+            let (from, to) = (app.malloc(len), app.malloc(len));
+            let data: Vec<u8> = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
+            app.upload(from, &data);
+            // The stream does not wait for the default stream.
+            app.cuStreamSynchronize(0).unwrap();
+            (0..5).for_each(|index| words.store(index, if index == 0 { 1 } else { 9 }));
+            let copy = StreamStep::Copy {
+                dst: std::ptr::with_exposed_provenance_mut(to as usize),
+                src: std::ptr::with_exposed_provenance(from as usize),
+                len,
+                by_kernel,
+            };
+            let steps = [
+                StreamStep::Word(WordOperation::wait(at(0), 1, WaitCondition::Equal)),
+                StreamStep::Word(WordOperation::write(at(0), 0)),
+                copy,
+                StreamStep::Word(WordOperation::write(at(1), 1)),
+                StreamStep::Word(WordOperation::write(at(2), 2)),
+                StreamStep::Word(WordOperation::write(at(3), 3)),
+                // The last copy has no words behind it.
+                copy,
+            ];
+            let launches = || app.calls(c"cuLaunchKernel");
+            let before = launches();
+            // SAFETY: the words and buffers outlive the stream's work.
+            unsafe { stream.enqueue(&steps) }.unwrap();
+            wait_for(&words, 3, 3);
+            assert_eq!((words.load(0), words.load(1), words.load(2), words.load(4)), (0, 1, 2, 9));
+            app.cuStreamSynchronize(stream.handle() as Handle).unwrap();
+            assert!(app.download(to, len) == data, "{len} bytes");
+            if let (Some(before), Some(after)) = (before, launches()) {
+                let expected = i64::from(wanted && by_kernel && len <= LEN * 16);
+                assert_eq!(after - before, expected, "{len} bytes, {by_kernel}");
+            }
+        }
     });
 }
 

@@ -7,6 +7,7 @@ use crate::copies::CopyQueue;
 use crate::driver::{Failure, FailureKind, Stream};
 use crate::error::DeviceError;
 use crate::facts::Vendor;
+use crate::kernels::Signalled;
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::word_operation::{WordAccess, WordOperation};
 
@@ -15,6 +16,8 @@ pub struct ProgramStream {
     pub(super) queue: Arc<CopyQueue>,
     stream: Stream,
     device: DeviceIndex,
+    /// Kernels make small copies that are followed by writes of words. AMD's devices were not measured.
+    copies_by_kernel: bool,
 }
 
 /// A step that is added to a stream.
@@ -30,6 +33,8 @@ pub enum StreamStep {
         src: *const u8,
         /// The length in bytes.
         len: usize,
+        /// Kernels in the stream's context may access both sides.
+        by_kernel: bool,
     },
 }
 
@@ -37,10 +42,6 @@ impl StreamStep {
     /// Returns whether the stream waits for a word.
     pub fn is_wait(&self) -> bool {
         self.word().is_some_and(|operation| matches!(operation.access, WordAccess::Wait(_)))
-    }
-
-    fn is_word(&self) -> bool {
-        matches!(self, StreamStep::Word(_))
     }
 
     fn word(&self) -> Option<WordOperation> {
@@ -81,7 +82,8 @@ impl Devices {
         });
         let (queue, device) = found.map_err(|failure| driver.error(failure, object()))?;
         driver.check_word_operations(device).map_err(|reason| DeviceError { call: CALL, object: object(), reason })?;
-        Ok(ProgramStream { queue, stream, device })
+        let copies_by_kernel = vendor == Vendor::Nvidia;
+        Ok(ProgramStream { queue, stream, device, copies_by_kernel })
     }
 }
 
@@ -140,7 +142,8 @@ impl ProgramStream {
         copied.map_err(|failure| self.error(failure))
     }
 
-    /// Adds steps to the stream, in their order. Adjacent operations on words reach the driver by one call. If the stream
+    /// Adds steps to the stream, in their order. Adjacent operations on words reach the driver by one call. A small copy
+    /// and the writes beside it may become one kernel. If the stream
     /// captures a graph, they become part of it.
     ///
     /// # Safety
@@ -151,21 +154,57 @@ impl ProgramStream {
     pub unsafe fn enqueue(&self, steps: &[StreamStep]) -> Result<(), DeviceError> {
         let context = &self.queue.workspace.context;
         let added = context.enter().and_then(|_scope| {
+            let kernels = &self.queue.workspace.kernels;
+            let able = self.copies_by_kernel && kernels.are_loaded();
+            let by_kernel = |steps| if able { self.copy_by_kernel(steps) } else { None };
             let mut words: Vec<WordOperation> = Vec::new();
-            for run in steps.chunk_by(|one, next| one.is_word() && next.is_word()) {
-                if let [StreamStep::Copy { dst, src, len }] = *run {
+            let mut rest = steps;
+            while let Some(first) = rest.first() {
+                if let Some((copy, count)) = by_kernel(rest) {
                     // SAFETY: the caller's promise; the stream is of this context.
+                    unsafe { kernels.copy_signalled(copy, &self.stream) }?;
+                    rest = &rest[count..];
+                    continue;
+                }
+                if let StreamStep::Copy { dst, src, len, .. } = *first {
+                    // SAFETY: as above.
                     unsafe { context.driver.copy(dst, src, len, &self.stream) }?;
+                    rest = &rest[1..];
                     continue;
                 }
                 words.clear();
-                words.extend(run.iter().filter_map(StreamStep::word));
-                // SAFETY: the caller's promise; the stream is of this context.
+                words.extend(first.word());
+                rest = &rest[1..];
+                while let Some(word) = rest.first().and_then(StreamStep::word)
+                    && by_kernel(rest).is_none()
+                {
+                    words.push(word);
+                    rest = &rest[1..];
+                }
+                // SAFETY: as above.
                 unsafe { context.driver.operate(&self.stream, &words) }?;
             }
             Ok(())
         });
         added.map_err(|failure| self.error(failure))
+    }
+
+    /// Returns what a kernel does faster than a copy engine, if the steps begin with that, and the number of these steps: a
+    /// copy that is followed by a write. If it is small, the kernel makes also a write before it, and those behind it.
+    fn copy_by_kernel(&self, steps: &[StreamStep]) -> Option<(Signalled, usize)> {
+        let at = usize::from(steps.first()?.word().is_some());
+        let StreamStep::Copy { dst, src, len, by_kernel: true } = *steps.get(at)? else { return None };
+        let mut copy = Signalled::new(dst, src, len)?;
+        let behind = || steps[at + 1..].iter().map_while(StreamStep::word);
+        if !copy.takes_words() {
+            let is_write = |word: WordOperation| word.access == WordAccess::Write;
+            return (at == 0 && behind().next().is_some_and(is_write)).then_some((copy, 1));
+        }
+        if at == 1 && !steps[0].word().is_some_and(|word| copy.write_before(word)) {
+            return None;
+        }
+        let count = behind().take_while(|word| copy.write_behind(*word)).count();
+        (count != 0).then_some((copy, at + 1 + count))
     }
 
     /// Checks whether a graph that the stream captures can contain operations on words.

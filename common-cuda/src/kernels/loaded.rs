@@ -1,6 +1,6 @@
 //! The kernels of one context: loading, launching, unloading.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -60,8 +60,10 @@ struct Loaded {
     off: bool,
 }
 
-/// By the numbers of `Kernel`.
-const NAMES: [&CStr; 3] = [c"cableway_copy_pieces", c"cableway_copy_strided", c"cableway_copy_packed"];
+/// By the numbers of `Kernel`, and then the one that is no job's.
+const NAMES: [&CStr; 4] =
+    [c"cableway_copy_pieces", c"cableway_copy_strided", c"cableway_copy_packed", c"cableway_copy_signalled"];
+const SIGNALLED: usize = NAMES.len() - 1;
 
 impl Kernels {
     pub(crate) fn new(
@@ -175,6 +177,29 @@ impl Kernels {
         Ok(None)
     }
 
+    /// Returns whether the kernels are loaded.
+    pub(crate) fn are_loaded(&self) -> bool {
+        matches!(&*self.state.lock(), State::Loaded(loaded) if !loaded.off)
+    }
+
+    /// Launches the kernel that is no job's in a stream of the context. The context is current.
+    ///
+    /// # Safety
+    /// The argument is the kernel's, and kernels in the context may access its memory.
+    pub(super) unsafe fn launch_signalled(
+        &self,
+        blocks: u32,
+        argument: *mut c_void,
+        stream: &Stream,
+    ) -> Result<(), Failure> {
+        let function = match &*self.state.lock() {
+            State::Loaded(loaded) => loaded.code.function(SIGNALLED),
+            _ => return Err(Failure::NO_KERNEL),
+        };
+        // SAFETY: the caller's promise. The module stays loaded as long as the value.
+        unsafe { self.context.driver.launch(function, blocks, THREADS, argument, stream) }
+    }
+
     /// Checks whether the first job of a track has waited this long for room on the device.
     pub(super) fn stalled(&self, track: Track, patience: Duration) -> bool {
         match &mut *self.state.lock() {
@@ -235,6 +260,12 @@ impl Loaded {
 
     /// A driver may load a kernel as late as its first launch.
     fn launch_first(&mut self, driver: &dyn Driver) -> Result<(), Failure> {
+        let mut signalled = Kernels::nothing_signalled();
+        // SAFETY: the kernel's argument. It accesses no memory, and has ended once the jobs behind it have.
+        unsafe {
+            let argument = (&raw mut signalled).cast::<c_void>();
+            driver.launch(self.code.function(SIGNALLED), 1, THREADS, argument, &self.lane.stream)?;
+        }
         let nothing =
             [Work::Pieces(Box::new(Pieces::new())), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
         for mut work in nothing {

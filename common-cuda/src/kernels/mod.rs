@@ -10,6 +10,9 @@
 //! If a job has not started after some time, because other kernels fill the device, it is revoked ([`job`]), and copy
 //! engines make its copies. It stays in the stream until the device has room. No other job is launched before that.
 //!
+//! Copies in a stream of the program ([`Signalled`]) are no jobs: their place in the stream is all that tells when they
+//! begin, and nobody revokes them.
+//!
 //! [`Reducers`] launch reductions in a stream of their own, loaded when they are first needed and never revoked.
 
 mod job;
@@ -21,6 +24,7 @@ mod loaded;
 mod packed;
 mod reduce;
 mod reducers;
+mod signalled;
 mod silence;
 
 pub(crate) use job::Job;
@@ -31,4 +35,5 @@ pub(crate) use loaded::Kernels;
 pub(crate) use packed::{Packed, is_worth_a_launch};
 pub(crate) use reduce::{Class, Folding};
 pub(crate) use reducers::Reducers;
+pub(crate) use signalled::Signalled;
 pub(crate) use silence::Silence;

@@ -116,8 +116,8 @@ impl Stream {
         signal: Option<Signal<'_>>,
     ) -> Result<PutPath, Error> {
         by.check_put(from, to, signal)?;
-        let put = plan(&self.shared, &self.state, from, to, signal);
-        Ok(match put.and_then(|put| by.targets(&put, None).ok_or(UNKNOWN)) {
+        let planned = plan(&self.shared, &self.state, from, to, signal);
+        Ok(match planned.and_then(|planned| by.targets(&planned.put, None).ok_or(UNKNOWN)) {
             Ok(_) => PutPath::Stream,
             Err(reason) => PutPath::Thread { reason },
         })
@@ -142,8 +142,8 @@ impl StreamBatch<'_> {
         signal: Option<Signal<'_>>,
     ) -> Result<PutPath, Error> {
         by.check_put(from, to, signal)?;
-        let put = match plan(self.shared, self.state, from, to, signal) {
-            Ok(put) => put,
+        let Planned { put, by_kernel } = match plan(self.shared, self.state, from, to, signal) {
+            Ok(planned) => planned,
             Err(reason) => return Ok(PutPath::Thread { reason }),
         };
         let user = user(self.shared, self.state);
@@ -153,7 +153,7 @@ impl StreamBatch<'_> {
         };
         if let (Some((src, _)), Ok(len @ 1..)) = (from.contiguous(), usize::try_from(put.len)) {
             let dst = std::ptr::with_exposed_provenance_mut(targets.data as usize);
-            self.steps.push(StreamStep::Copy { dst, src, len });
+            self.steps.push(StreamStep::Copy { dst, src, len, by_kernel });
         }
         if let (Some(word), Some((_, value))) = (targets.word, put.signal) {
             self.steps.push(StreamStep::Word(WordOperation::write(word, value)));
@@ -163,6 +163,13 @@ impl StreamBatch<'_> {
     }
 }
 
+/// A put that the stream could make.
+struct Planned<'k> {
+    put: StreamPut<'k>,
+    /// Kernels in the stream's context may read the buffer.
+    by_kernel: bool,
+}
+
 /// Describes a put if the stream could make it, given that the memory is mapped.
 fn plan<'k>(
     shared: &Shared,
@@ -170,7 +177,7 @@ fn plan<'k>(
     from: Buffer<'_>,
     to: Place<'k>,
     signal: Option<Signal<'k>>,
-) -> Result<StreamPut<'k>, &'static str> {
+) -> Result<Planned<'k>, &'static str> {
     let signal = match signal {
         None => None,
         Some(Signal { at, update: SignalUpdate::Set(value) }) => Some((at, value)),
@@ -178,6 +185,7 @@ fn plan<'k>(
     };
     let (devices, at) = (shared.engine.devices(), state.program.location());
     let Some((_, len)) = from.contiguous() else { return Err(NOT_SOURCE) };
+    let mut by_kernel = false;
     if len > 0 {
         let location = from.classify(devices);
         let vendor = |device: Option<_>| device.and_then(|device| devices.vendor(device));
@@ -185,8 +193,9 @@ fn plan<'k>(
         if location.class != MemoryClass::Device || !of_vendor {
             return Err(NOT_SOURCE);
         }
+        by_kernel = location.context == at.context;
     }
-    Ok(StreamPut { to, len, signal, context: at.context })
+    Ok(Planned { put: StreamPut { to, len, signal, context: at.context }, by_kernel })
 }
 
 /// Returns the stream as memory of peers knows it.

@@ -29,6 +29,7 @@ use crate::reduce::{Class, Reduction};
 use crate::resident::{self, Resident};
 use crate::schedule::Work;
 use crate::settings::Settings;
+use crate::signalled;
 use crate::spin;
 use crate::stream;
 
@@ -39,6 +40,7 @@ enum Kernel {
     Resident,
     Packed,
     Reduce(Class),
+    Signalled,
     Spin,
 }
 
@@ -47,6 +49,7 @@ const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_copy_strided", Kernel::Strided),
     ("cableway_copy_resident", Kernel::Resident),
     ("cableway_copy_packed", Kernel::Packed),
+    ("cableway_copy_signalled", Kernel::Signalled),
     ("cableway_reduce_bits", Kernel::Reduce(Class::Bits)),
     ("cableway_reduce_integers", Kernel::Reduce(Class::Integers)),
     ("cableway_reduce_floats", Kernel::Reduce(Class::Floats)),
@@ -318,6 +321,10 @@ fn launch(
             }
             Kernel::Packed => Arguments::Packed(argument.cast::<Packed>().read_unaligned()),
             Kernel::Reduce(class) => Arguments::Reduce(class, Box::new(argument.cast::<Reduction>().read_unaligned())),
+            Kernel::Signalled => {
+                let argument = argument.cast::<signalled::Argument>().read_unaligned();
+                return signalled::launch(argument, grid[0], handle);
+            }
             Kernel::Spin => return spin::launch(argument.cast::<u64>().read_unaligned(), &stream),
         }
     };

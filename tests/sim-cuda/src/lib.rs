@@ -88,6 +88,7 @@ mod resident;
 mod schedule;
 mod settings;
 mod sharing;
+mod signalled;
 mod space;
 mod spin;
 mod stats;

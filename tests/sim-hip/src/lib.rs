@@ -72,6 +72,7 @@ shared! {
     schedule = "../../sim-cuda/src/schedule.rs";
     settings = "../../sim-cuda/src/settings.rs";
     sharing = "../../sim-cuda/src/sharing.rs";
+    signalled = "../../sim-cuda/src/signalled.rs";
     space = "../../sim-cuda/src/space.rs";
     spin = "../../sim-cuda/src/spin.rs";
     stats = "../../sim-cuda/src/stats.rs";

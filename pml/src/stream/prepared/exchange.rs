@@ -246,7 +246,8 @@ impl Exchange {
             Ok(Reach::Mapped(mapped)) => {
                 let (from, to) = (address.expose_provenance(), mapped.address(place.offset).expose_provenance());
                 *pair.mapped.lock() = Some((place.exported.buffer_id, mapped));
-                Ok(Direct { flags, copy: Some(Copy { from, to, len }) })
+                let by_kernel = location.context == pair.state.program.location().context;
+                Ok(Direct { flags, copy: Some(Copy { from, to, len, by_kernel }) })
             }
             Ok(_) | Err(_) => Err(Obstacle::NotMapped),
         }

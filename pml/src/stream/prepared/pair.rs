@@ -98,6 +98,8 @@ pub(super) struct Copy {
     /// In the mapping, which the pair keeps.
     pub(super) to: usize,
     pub(super) len: usize,
+    /// Kernels in the stream's context may read the buffer.
+    pub(super) by_kernel: bool,
 }
 
 impl Pair {
@@ -207,9 +209,9 @@ impl Pair {
                 Step::Clear(flag) => StreamStep::Word(WordOperation::write(address(flag), 0)),
                 Step::Raise(flag) => StreamStep::Word(WordOperation::write(address(flag), 1)),
                 Step::Copy => {
-                    let &Copy { from, to, len } = direct.copy.as_ref()?;
+                    let &Copy { from, to, len, by_kernel } = direct.copy.as_ref()?;
                     let dst = std::ptr::with_exposed_provenance_mut(to);
-                    StreamStep::Copy { dst, src: std::ptr::with_exposed_provenance(from), len }
+                    StreamStep::Copy { dst, src: std::ptr::with_exposed_provenance(from), len, by_kernel }
                 }
             })
         }));

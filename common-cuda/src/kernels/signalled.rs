@@ -1,0 +1,134 @@
+//! A copy in a stream of the program with the words that the stream writes beside it, as kernels/copy.cu declares it.
+//!
+//! A driver has a copy engine make a copy of a stream. The stream changes from its queue to that of the engine and back,
+//! which takes longer than a small copy: 5 us on each side of it, once the stream has waited for a word or run a kernel
+//! (`docs/decisions/022-copies-in-streams.md`). A kernel makes the copy without that. One block also writes the words of a
+//! small copy. Several blocks, which would have to agree on the last one, leave the words to the stream.
+
+use std::ffi::c_void;
+
+use super::Kernels;
+use crate::driver::{Failure, Stream};
+use crate::word_operation::{WordAccess, WordOperation};
+
+/// The longest copy that a kernel makes (H200, NVLink): longer ones are as fast by a copy engine, whose stream changes queues.
+const MOST: u64 = 1 << 20;
+/// The longest copy of one block.
+const MOST_ALONE: u64 = 64 << 10;
+/// The bytes of each of several blocks, and the most blocks.
+const PART: u64 = 16 << 10;
+const MOST_BLOCKS: u64 = 32;
+/// The number of words that are written behind the copy.
+const MOST_BEHIND: usize = 2;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Written {
+    /// 0 if nothing is written.
+    address: u64,
+    value: u64,
+}
+
+/// A copy, with a word that is written before it, and words that are written behind it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Signalled {
+    to: u64,
+    from: u64,
+    len: u64,
+    before: Written,
+    behind: [Written; MOST_BEHIND],
+}
+const _: () = assert!(size_of::<Signalled>() == 24 + 3 * 16);
+
+impl Signalled {
+    const NOTHING: Signalled = {
+        let none = Written { address: 0, value: 0 };
+        Signalled { to: 0, from: 0, len: 0, before: none, behind: [none; MOST_BEHIND] }
+    };
+
+    /// Describes a copy without words. Returns `None` if a copy engine makes it as fast.
+    pub(crate) fn new(to: *mut u8, from: *const u8, len: usize) -> Option<Signalled> {
+        let len = len as u64;
+        (1..=MOST).contains(&len).then_some(Signalled { to: to as u64, from: from as u64, len, ..Signalled::NOTHING })
+    }
+
+    /// Returns whether the kernel can write words.
+    pub(crate) fn takes_words(&self) -> bool {
+        self.blocks() == 1
+    }
+
+    fn blocks(&self) -> u32 {
+        if self.len <= MOST_ALONE { 1 } else { self.len.div_ceil(PART).min(MOST_BLOCKS) as u32 }
+    }
+
+    /// Adds the word that is written before the copy. Returns false if the operation is no such write.
+    pub(crate) fn write_before(&mut self, operation: WordOperation) -> bool {
+        write(&mut self.before, operation)
+    }
+
+    /// Adds a word that is written behind the copy. Returns false if the operation is no such write, or there is no room.
+    pub(crate) fn write_behind(&mut self, operation: WordOperation) -> bool {
+        self.behind.iter_mut().find(|word| word.address == 0).is_some_and(|word| write(word, operation))
+    }
+}
+
+fn write(to: &mut Written, operation: WordOperation) -> bool {
+    let writes = operation.wide && operation.access == WordAccess::Write;
+    if writes {
+        *to = Written { address: operation.address, value: operation.value };
+    }
+    writes
+}
+
+impl Kernels {
+    /// Adds a copy with its words to a stream of the context, or to the graph that the stream captures. The kernels are
+    /// loaded ([`are_loaded`](Self::are_loaded)). The context is current.
+    ///
+    /// # Safety
+    /// Kernels in the context can access all of the memory, which is valid until the stream has passed the copy. Nobody
+    /// uses it conflictingly meanwhile.
+    pub(crate) unsafe fn copy_signalled(&self, mut copy: Signalled, stream: &Stream) -> Result<(), Failure> {
+        let blocks = copy.blocks();
+        // SAFETY: the kernel's argument as it declares it, and the caller's promise.
+        unsafe { self.launch_signalled(blocks, (&raw mut copy).cast::<c_void>(), stream) }
+    }
+
+    /// Returns the argument of a launch that does nothing.
+    pub(super) fn nothing_signalled() -> Signalled {
+        Signalled::NOTHING
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::word_operation::WaitCondition;
+
+    fn new(len: usize) -> Option<Signalled> {
+        Signalled::new(std::ptr::without_provenance_mut(64), std::ptr::without_provenance(128), len)
+    }
+
+    #[test]
+    fn blocks_are_as_many_as_the_length_needs() {
+        assert!(new(0).is_none() && new((1 << 20) + 1).is_none());
+        let blocks = |len| new(len).map(|copy| (copy.blocks(), copy.takes_words()));
+        assert_eq!(blocks(1), Some((1, true)));
+        assert_eq!(blocks(64 << 10), Some((1, true)));
+        assert_eq!(blocks((64 << 10) + 1), Some((5, false)));
+        assert_eq!(blocks(1 << 20), Some((32, false)));
+    }
+
+    #[test]
+    fn only_writes_of_whole_words_are_taken() {
+        let mut copy = new(8).unwrap();
+        let narrow = WordOperation { wide: false, ..WordOperation::write(8, 1) };
+        assert!(!copy.write_before(WordOperation::wait(8, 1, WaitCondition::Equal)) && !copy.write_before(narrow));
+        assert_eq!(copy.before.address, 0);
+        assert!(copy.write_before(WordOperation::write(8, 1)));
+        assert!(!copy.write_behind(narrow));
+        assert!(copy.write_behind(WordOperation::write(16, 2)) && copy.write_behind(WordOperation::write(24, 3)));
+        assert!(!copy.write_behind(WordOperation::write(32, 4)), "there is no room");
+        assert_eq!((copy.before.value, copy.behind[0].value, copy.behind[1].address), (1, 2, 24));
+    }
+}
