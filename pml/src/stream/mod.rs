@@ -30,6 +30,7 @@ mod kernel_words;
 mod message;
 mod one_sided;
 mod operation;
+mod patience;
 mod persistent;
 mod postponed;
 mod prepared;

@@ -4,7 +4,6 @@
 //! streams have work. Once none has, the memory is mapped for later messages: by the thread before it sleeps, or by the
 //! next call on a stream, before that call is added.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::prepared::quiet::while_quiet;
@@ -12,20 +11,10 @@ use super::shared::Shared;
 
 /// How long a call waits for the program's own work on its streams. Kernels mostly end sooner.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// The calls that do not wait after one that waited in vain double up to 2 to the power of this.
-const MOST_DOUBLINGS: u32 = 10;
 /// The pause before the thread looks again. It doubles with each look, up to 10 ms.
 const PAUSE: Duration = Duration::from_micros(20);
 /// The number of looks before the thread leaves the mappings to the next call.
 const LOOKS: u32 = 12;
-
-/// How often calls have waited in vain for the program's work.
-#[derive(Default)]
-pub(super) struct Patience {
-    waited: AtomicU32,
-    /// The number of calls that do not wait.
-    pass: AtomicU32,
-}
 
 impl Shared {
     /// Maps memory for which messages were staged, if no stream may wait for a message. Waits some milliseconds for the
@@ -39,18 +28,14 @@ impl Shared {
 
     #[cold]
     fn map_slowly(&self) {
-        let Patience { waited, pass } = &self.patience;
-        let left = pass.load(Ordering::Relaxed);
-        if left != 0 {
-            return pass.store(left - 1, Ordering::Relaxed);
+        if !self.patience.lasts() {
+            return;
         }
         let begun = Instant::now();
         if self.change_mappings(PATIENCE) {
-            waited.store(0, Ordering::Relaxed);
+            self.patience.rewarded();
         } else if begun.elapsed() >= PATIENCE {
-            let times = waited.load(Ordering::Relaxed).min(MOST_DOUBLINGS);
-            waited.store(times + 1, Ordering::Relaxed);
-            pass.store(1 << times, Ordering::Relaxed);
+            self.patience.in_vain();
         }
     }
 

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::kernel_words::Kernels;
 use super::operation::Message;
-use super::postponed::Patience;
+use super::patience::Patience;
 use super::prepared::exchange::Exchange;
 use super::state::StreamState;
 use super::unneeded::Unneeded;
