@@ -134,7 +134,7 @@ pub use device::{Device, DeviceMemory, DeviceMemoryMut, DeviceSlice, DeviceSlice
 pub use elements::{Complex, Elements, ElementsMut, Located, RecvElements, Reducible, SendElements};
 pub use error::{Collective, Error, ErrorKind, Operation};
 pub use modex::{StartedBy, pmix_library};
-pub use raw::{RawCollective, RawParts, RawPartsMut, RawRequest};
+pub use raw::{RawCollective, RawParts, RawPartsMut, RawPrepared, RawRequest, RawStream};
 pub use registration::{RawMemory, Register, RegisteredMemory, Registration, ScopedRegistration};
 pub use scope::{CollectiveRequest, Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};

@@ -159,4 +159,7 @@ int cableway_flush(int target, cableway_communicator *communicator);
 }
 #endif
 
+/* It uses the types above. */
+#include "cableway_stream.h"
+
 #endif

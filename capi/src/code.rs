@@ -129,7 +129,10 @@ fn of_engine(error: &EngineError) -> Code {
         EngineError::Unreachable { .. } => Code::ErrUnreachable,
         EngineError::Truncated { .. } => Code::ErrTruncated,
         EngineError::PeerAborted { .. } => Code::ErrAborted,
-        EngineError::Device { .. } => Code::ErrDevice,
+        EngineError::Device { .. }
+        | EngineError::Stream(_)
+        | EngineError::StreamContext(_)
+        | EngineError::OneConnection => Code::ErrDevice,
         EngineError::Datatype(_) => Code::ErrDatatype,
         EngineError::Btl(_) => Code::ErrTransport,
         EngineError::Modex(_) => Code::ErrJob,
@@ -145,7 +148,11 @@ fn of_engine(error: &EngineError) -> Code {
         | EngineError::TooManyBlocks { .. }
         | EngineError::BadRegistration { .. }
         | EngineError::HeaderTooLong { .. }
-        | EngineError::HandlerInUse { .. } => Code::ErrArgument,
+        | EngineError::HandlerInUse { .. }
+        | EngineError::BadRequest { .. }
+        | EngineError::NotCapturable { .. } => Code::ErrArgument,
+        EngineError::PreparedEnded { .. } => Code::ErrAborted,
+        EngineError::NoThread { .. } => Code::ErrSystem,
         EngineError::Forked => Code::ErrForked,
         EngineError::Finalized => Code::ErrFinalized,
         _ => Code::ErrOther,

@@ -17,7 +17,8 @@ const HEADER: &str = concat!(
     include_str!("../include/cableway.h"),
     include_str!("../include/cableway_active.h"),
     include_str!("../include/cableway_collective.h"),
-    include_str!("../include/cableway_one_sided.h")
+    include_str!("../include/cableway_one_sided.h"),
+    include_str!("../include/cableway_stream.h")
 );
 
 /// Returns the header without comments and lines of the preprocessor.
@@ -140,6 +141,8 @@ fn c_type(rust: &Type, buffers: bool) -> String {
                 "Completion" => "cableway_am_completion",
                 "Condition" => "cableway_condition",
                 "Parameter" => "cableway_parameter",
+                "Stream" => "cableway_stream",
+                "Prepared" => "cableway_prepared",
                 _ => panic!("the type {name} has no name in C"),
             };
             c.to_owned()
@@ -242,6 +245,8 @@ fn constants_have_the_numbers_of_the_header() {
     let numbered = [
         ("SIGNAL_", &["SET", "ADD"][..]),
         ("ATOMIC_", &["ADD", "SWAP", "COMPARE_SWAP", "AND", "OR", "XOR"]),
+        ("VENDOR_", &["NVIDIA", "AMD"]),
+        ("WAIT_", &["GREATER_EQUAL", "EQUAL", "AND", "NOR"]),
         ("", &["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"]),
     ];
     for (prefix, names) in numbered {

@@ -24,10 +24,12 @@ mod movement;
 mod one_sided;
 mod one_sided_typed;
 mod outcome;
+mod prepared;
 mod reduction;
 mod registration;
 mod request;
 mod status;
+mod stream;
 mod version;
 mod world;
 

@@ -18,7 +18,7 @@ pub(crate) const ALL_TARGETS: c_int = -1;
 
 /// # Safety
 /// The same as that of [`Memory::buffer`].
-unsafe fn bytes_at<'a>(address: *const c_void, bytes: usize) -> Result<RawBuffer<'a>, Failure> {
+pub(crate) unsafe fn bytes_at<'a>(address: *const c_void, bytes: usize) -> Result<RawBuffer<'a>, Failure> {
     // SAFETY: the caller's promise.
     unsafe { Memory { address, count: bytes, datatype: std::ptr::null() }.buffer() }
 }

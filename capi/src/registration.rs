@@ -26,6 +26,12 @@ pub(crate) struct RemoteKey {
     bytes: [u8; size_of::<cableway::RemoteKey>()],
 }
 
+impl Registration {
+    pub(crate) fn memory(&self) -> &cableway::RegisteredMemory {
+        &self.0
+    }
+}
+
 impl RemoteKey {
     /// Returns the key at an address.
     ///

@@ -201,6 +201,29 @@ unsafe extern "C" fn cableway_waitall(
     })
 }
 
+/// Calls `wait` with the requests of an array that are not null, and ends them without waiting if it succeeds.
+///
+/// # Safety
+/// The array holds so many requests or nulls, and nobody else uses them.
+pub(crate) unsafe fn leave_all(
+    requests: Place,
+    count: usize,
+    wait: impl FnOnce(&[&RawRequest]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (indices, under_way): (Vec<_>, Vec<_>) =
+            requests_of(requests, count)?.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        wait(&under_way)?;
+        for at in indices {
+            let place = Out::new(requests.wrapping_add(at), "the array of requests")?;
+            Handle::take(place.get())?.0.leave_to_stream();
+            place.set(std::ptr::null_mut());
+        }
+    }
+    Ok(())
+}
+
 /// Waits until one request of an array is complete, and ends it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_waitany(

@@ -5,12 +5,14 @@
 mod collective;
 mod message;
 mod one_sided;
+mod stream;
 
 pub use collective::{RawCollective, RawParts, RawPartsMut};
+pub use stream::{RawPrepared, RawStream};
 
 use std::sync::Arc;
 
-use cableway_pml::Engine;
+use cableway_pml::{Engine, StreamMessage};
 
 use crate::Error;
 use crate::collective::{Running, RunningList};
@@ -36,6 +38,19 @@ enum UnderWay {
     Message(InFlight<'static>, Operation),
     /// A collective operation. The list has it as its one entry, and waits in its drop.
     Collective(RunningList<'static>, Arc<Running>),
+    /// A message on a stream.
+    Stream(OnStream, Operation),
+}
+
+/// A message on a stream, whose end the drop waits for unless it was left to the stream.
+struct OnStream(Option<Arc<StreamMessage>>);
+
+impl Drop for OnStream {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.take().map(|message| message.wait_over()) {
+            log::debug!("a message on a stream was not waited for: {error}");
+        }
+    }
 }
 
 impl RawRequest {
@@ -47,6 +62,26 @@ impl RawRequest {
         let list = RunningList::new(lasting(communicator));
         list.push(running.clone());
         RawRequest { under_way: UnderWay::Collective(list, running), communicator: communicator.clone() }
+    }
+
+    fn of_stream(communicator: &Communicator, message: Arc<StreamMessage>, operation: Operation) -> Self {
+        let under_way = UnderWay::Stream(OnStream(Some(message)), operation);
+        RawRequest { under_way, communicator: communicator.clone() }
+    }
+
+    fn stream_message(&self) -> Option<&Arc<StreamMessage>> {
+        match &self.under_way {
+            UnderWay::Stream(message, _) => message.0.as_ref(),
+            UnderWay::Message(..) | UnderWay::Collective(..) => None,
+        }
+    }
+
+    /// Gives up the request of a message on a stream without waiting for the message: its [`RawStream`] keeps it. Any other
+    /// operation is waited for.
+    pub fn leave_to_stream(mut self) {
+        if let UnderWay::Stream(message, _) = &mut self.under_way {
+            message.0 = None;
+        }
     }
 
     /// Makes an inactive request, to be passed to [`of_message`](Self::of_message) with the same communicator.
@@ -65,8 +100,12 @@ impl RawRequest {
 
     /// Cancels a receive that no message has matched. Has no effect on other operations.
     pub fn cancel(&self) {
-        if let UnderWay::Message(request, _) = &self.under_way {
-            request.cancel();
+        match &self.under_way {
+            UnderWay::Message(request, _) => {
+                request.cancel();
+            }
+            UnderWay::Stream(message, _) => message.0.iter().for_each(|message| message.cancel()),
+            UnderWay::Collective(..) => {}
         }
     }
 
@@ -76,14 +115,19 @@ impl RawRequest {
     /// # Errors
     /// The operation failed.
     pub fn wait(self) -> Result<Option<Status>, Error> {
-        let (request, operation) = match &self.under_way {
-            UnderWay::Message(request, operation) => (request, operation),
-            UnderWay::Collective(list, running) => {
-                return list.wait(running).map(|()| Some(Status { source: 0, tag: 0, bytes: 0 }));
+        let empty = Status { source: 0, tag: 0, bytes: 0 };
+        let (result, operation) = match &self.under_way {
+            UnderWay::Message(request, operation) => {
+                request.wait();
+                (request.result(), operation)
             }
+            UnderWay::Collective(list, running) => return list.wait(running).map(|()| Some(empty)),
+            UnderWay::Stream(message, operation) => match &message.0 {
+                Some(message) => (message.wait(), operation),
+                None => return Ok(Some(empty)),
+            },
         };
-        request.wait();
-        match request.result() {
+        match result {
             Ok(status) if status.cancelled => Ok(None),
             Ok(status) => Ok(Some(described(operation, status))),
             Err(error) => Err(operation.failed(error)),
@@ -113,6 +157,7 @@ impl RawRequest {
         match &self.under_way {
             UnderWay::Message(request, _) => !request.is_active(),
             UnderWay::Collective(_, running) => running.has_ended(),
+            UnderWay::Stream(message, _) => message.0.as_ref().is_none_or(|message| message.is_over()),
         }
     }
 }

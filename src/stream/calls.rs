@@ -1,13 +1,14 @@
 //! Several calls that reach a stream together.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use cableway_base::Rank;
 use cableway_common_cuda::{WaitCondition, WordAccess, WordOperation};
 
+use super::kept::Kept;
 use super::lent::{Lent, Use};
 use super::prepared::PreparedMessage;
-use super::scope::{Kept, StreamScope};
+use super::scope::StreamScope;
 use super::{StreamWord, word_operation};
 use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
@@ -102,7 +103,7 @@ impl<'scope> StreamScope<'scope, '_> {
                 }
             };
             let message = message.map_err(|error| operation.failed(error))?;
-            kept.push(Kept { message: Rc::new(message), operation, _communicator: Some(on.clone()) });
+            kept.push(Kept { message: Arc::new(message), operation, communicator: Some(on.clone()) });
         }
         batch.post()?;
         kept.into_iter().for_each(|kept| self.keep_message(kept));

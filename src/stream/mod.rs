@@ -1,6 +1,8 @@
 //! Messages in the order of a stream of the program.
 
+mod add;
 mod calls;
+mod kept;
 mod lent;
 mod one_sided;
 mod prepared;
@@ -15,7 +17,9 @@ use crate::inner::Inner;
 use crate::world::World;
 use crate::{Error, ErrorKind};
 
+pub(crate) use add::{receive as add_receive, send as add_send};
 pub use calls::StreamCall;
+pub(crate) use kept::{Kept, KeptList};
 pub use lent::Lent;
 pub use prepared::PreparedMessage;
 pub use scope::{StreamRequest, StreamScope};
@@ -26,8 +30,8 @@ pub use scope::{StreamRequest, StreamScope};
 /// Calls add to the stream and return at once, as launches of kernels do. docs/streams.md says what is ordered with what.
 /// Every method may be called from any thread.
 pub struct StreamRef {
-    stream: Stream,
-    world: Arc<Inner>,
+    pub(crate) stream: Stream,
+    pub(crate) world: Arc<Inner>,
 }
 
 /// A word of 32 or 64 bits that streams write and wait for.

@@ -1,13 +1,14 @@
 //! Puts with signals, and waits for signals, in the order of a stream.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use cableway_base::Rank;
 use cableway_pml::{Place, PutPath, RemoteKey, Signal};
 
 use super::StreamRef;
+use super::kept::Kept;
 use super::lent::{Lent, Use};
-use super::scope::{Kept, StreamScope};
+use super::scope::StreamScope;
 use crate::error::{Error, Operation};
 use crate::registration::RegisteredMemory;
 
@@ -81,7 +82,7 @@ impl<'scope> StreamScope<'scope, '_> {
         };
         match put().map_err(|error| operation.failed(error))? {
             Some(message) => {
-                self.keep_message(Kept { message: Rc::new(message), operation, _communicator: None });
+                self.keep_message(Kept { message: Arc::new(message), operation, communicator: None });
             }
             None => self.world().one_sided.note_stream_put(),
         }
@@ -129,8 +130,8 @@ impl<'scope> StreamScope<'scope, '_> {
             let message = unsafe { batch.wait_signal(&self.world().one_sided, memory.raw(), offset, value, from) }?;
             batch.post().map(|()| message)
         };
-        let message = Rc::new(wait().map_err(|error| operation.failed(error))?);
-        self.keep_message(Kept { message, operation, _communicator: None });
+        let message = Arc::new(wait().map_err(|error| operation.failed(error))?);
+        self.keep_message(Kept { message, operation, communicator: None });
         Ok(())
     }
 }

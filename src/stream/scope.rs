@@ -3,23 +3,22 @@
 use std::cell::{OnceCell, RefCell};
 use std::marker::PhantomData;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use cableway_base::Rank;
 use cableway_pml::{Prepared, Stream, StreamBatch, StreamMessage};
 
-use super::StreamRef;
+use super::kept::{Kept, KeptList};
 use super::lent::{Lent, Use, Uses};
+use super::{StreamRef, add};
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 use crate::in_flight::PANIC_TIMEOUT;
 use crate::inner::Inner;
 use crate::scope::described;
-use crate::selector::{Sender, Status, Tag, raw_rank};
-
-/// Messages whose end a scope looks for when it has so many.
-const LOOK_AT: usize = 256;
+use crate::selector::{Sender, Status, Tag};
 
 /// A scope in which a stream sends and receives. Made by [`StreamRef::scope`]. It is used by one thread.
 ///
@@ -35,25 +34,17 @@ pub struct StreamScope<'scope, 'env: 'scope> {
 /// What the end of a scope waits for, also if its closure panics.
 struct Pending<'env> {
     stream: &'env StreamRef,
-    messages: RefCell<Vec<Kept>>,
+    messages: KeptList,
     /// Ended at the end, with their communicators. A value that the program has leaked must not keep them going.
     prepared: RefCell<Vec<(Rc<Prepared>, Communicator)>>,
     /// The mark that a panic waits for.
     panic_mark: OnceCell<Option<u64>>,
 }
 
-/// A message that may not be over.
-pub(super) struct Kept {
-    pub(super) message: Rc<StreamMessage>,
-    pub(super) operation: Operation,
-    /// Keeps the communicator of a message in the engine.
-    pub(super) _communicator: Option<Communicator>,
-}
-
 /// A nonblocking message on a stream. The end of the scope waits for it, also if it is dropped or leaked.
 #[must_use = "wait for the request before the buffer is used again"]
 pub struct StreamRequest<'scope> {
-    message: Rc<StreamMessage>,
+    message: Arc<StreamMessage>,
     operation: Operation,
     /// `None` once the stream has waited.
     uses: Option<Uses>,
@@ -106,7 +97,7 @@ impl StreamRef {
         // Its drop waits even if `work` panics, before buffers from outside can be freed.
         let pending = Pending {
             stream: self,
-            messages: RefCell::default(),
+            messages: KeptList::default(),
             prepared: RefCell::default(),
             panic_mark: OnceCell::new(),
         };
@@ -224,22 +215,17 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         buffer: &Lent<'scope>,
         operation: Operation,
         add: impl FnOnce(&mut StreamBatch<'_>) -> Result<StreamMessage, cableway_pml::Error>,
-    ) -> Result<Rc<StreamMessage>, Error> {
+    ) -> Result<Arc<StreamMessage>, Error> {
         buffer.check(if operation.verb == "send" { Use::Read } else { Use::Write })?;
         let mut batch = self.pending.stream.stream.batch()?;
         let message = add(&mut batch).and_then(|message| batch.post().map(|()| message));
-        let message = Rc::new(message.map_err(|error| operation.failed(error))?);
-        self.keep_message(Kept { message: message.clone(), operation, _communicator: Some(on.clone()) });
+        let message = Arc::new(message.map_err(|error| operation.failed(error))?);
+        self.keep_message(Kept { message: message.clone(), operation, communicator: Some(on.clone()) });
         Ok(message)
     }
 
     pub(super) fn keep_message(&self, kept: Kept) {
-        let mut messages = self.pending.messages.borrow_mut();
-        if messages.len() >= LOOK_AT && messages.len().is_power_of_two() {
-            // Errors of those that are over stay with the stream.
-            messages.retain(|kept| !kept.message.is_over());
-        }
-        messages.push(kept);
+        self.pending.messages.keep(kept);
     }
 
     pub(super) fn add_send(
@@ -251,13 +237,8 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         tag: i32,
         blocks: bool,
     ) -> Result<StreamMessage, cableway_pml::Error> {
-        on.check_tag(tag)?;
         // SAFETY: the buffer is borrowed for as long as the scope, which ends after the message. `Lent` refuses conflicts.
-        let message = unsafe { batch.isend(on.raw(), raw_rank(to), tag, buffer.buffer()) }?;
-        if blocks {
-            batch.wait(&[&message]);
-        }
-        Ok(message)
+        unsafe { add::send(batch, on, buffer.buffer(), (to, tag), blocks) }
     }
 
     pub(super) fn add_receive(
@@ -265,16 +246,11 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         batch: &mut StreamBatch<'_>,
         on: &Communicator,
         buffer: &Lent<'scope>,
-        (from, tag): (Sender, Tag),
+        from_tag: (Sender, Tag),
         blocks: bool,
     ) -> Result<StreamMessage, cableway_pml::Error> {
-        on.check_selector(tag)?;
         // SAFETY: as in `add_send`.
-        let message = unsafe { batch.irecv(on.raw(), from.raw(), tag.raw(), buffer.buffer()) }?;
-        if blocks {
-            batch.wait(&[&message]);
-        }
-        Ok(message)
+        unsafe { add::receive(batch, on, buffer.buffer(), from_tag, blocks) }
     }
 }
 
@@ -283,9 +259,7 @@ impl Pending<'_> {
     /// message has matched are cancelled. Aborts if the calls do not end in time.
     fn end_in_panic(&self) {
         let end = Instant::now() + PANIC_TIMEOUT;
-        let messages = self.messages.borrow();
-        while messages.iter().any(|kept| !kept.message.is_over()) {
-            messages.iter().for_each(|kept| kept.message.cancel());
+        while self.messages.cancel_rest() {
             if Instant::now() > end {
                 log::error!("aborting: a thread panicked while a stream uses its memory");
                 std::process::abort();
@@ -323,11 +297,7 @@ impl Drop for Pending<'_> {
             log::debug!("the end of a stream's scope: {error}");
         }
         self.prepared.borrow_mut().drain(..).for_each(|(prepared, _communicator)| prepared.end());
-        for Kept { message, operation, .. } in self.messages.borrow_mut().drain(..) {
-            if let Err(error) = message.wait_over() {
-                log::debug!("{operation} on a stream was not waited for: {error}");
-            }
-        }
+        self.messages.wait();
     }
 }
 

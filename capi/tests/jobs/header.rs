@@ -12,11 +12,12 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// The header, and its parts by themselves.
-const HEADERS: [&str; 4] = [
+const HEADERS: [&str; 5] = [
     "include/cableway.h",
     "include/cableway_active.h",
     "include/cableway_collective.h",
     "include/cableway_one_sided.h",
+    "include/cableway_stream.h",
 ];
 
 /// Every standard that the header is for, without any other header before it.

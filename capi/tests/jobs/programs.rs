@@ -22,6 +22,13 @@ pub(crate) const TESTS: &[Test] = &[
         on_each_memory_and_transport("tests/programs/one_sided_typed.c", 3);
     }),
     ("active_messages", || on_each_memory_and_transport("tests/programs/active.c", 3)),
+    ("messages_on_streams", || {
+        const MEMORY: [&[&str]; 2] = [&["host"], &["device"]];
+        const OVER: [&[(&str, &str)]; 2] = [&[("CABLEWAY_BTL", "sm")], &[("CABLEWAY_BTL", "tcp")]];
+        for (arguments, variables) in MEMORY.into_iter().flat_map(|memory| OVER.map(|variables| (memory, variables))) {
+            Job { arguments, variables, ..Job::new(2, "tests/programs/streams.c") }.succeeds();
+        }
+    }),
     ("handlers_in_cpp", || over_each_transport("tests/programs/handlers.cc", 3)),
     ("threads", || over_each_transport("tests/programs/threads.c", 2)),
     ("a_rank_that_dies_or_leaves", a_rank_that_dies_or_leaves),
@@ -29,6 +36,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("owners_in_cpp", owners_in_cpp),
     ("the_example", the_example),
     ("the_examples_of_put_and_active_messages", the_examples_of_put_and_active_messages),
+    ("the_example_of_streams", the_example_of_streams),
     ("the_program_of_the_documentation", the_program_of_the_documentation),
 ];
 
@@ -100,6 +108,12 @@ fn the_examples_of_put_and_active_messages() {
     let Some(active) = Job::new(3, "examples/active.c").run() else { return };
     let landed = (0..3).all(|last| active.stdout.contains(&format!("1048576 bytes landed, the last one is {last}\n")));
     assert!(active.status.success() && landed, "{active:#?}");
+}
+
+fn the_example_of_streams() {
+    let Some(relay) = Job::new(2, "examples/stream.c").run() else { return };
+    let right = "1000 steps, moved by the streams alone, 0 bytes wrong\n";
+    assert!(relay.status.success() && relay.stdout.matches(right).count() == 2, "{relay:#?}");
 }
 
 /// The page's program is complete, and does what the page says.

@@ -87,10 +87,23 @@ pub(crate) fn program(source: &str) -> Option<PathBuf> {
     let unique = format!("{}.{}.{:?}", built.display(), std::process::id(), std::thread::current().id());
     compile.arg(file(source)).arg("-o").arg(&unique).arg("-L").arg(&folder);
     compile.args(["-lcableway", "-ldl"]).arg(format!("-Wl,-rpath,{}", folder.display()));
+    let text = std::fs::read_to_string(file(source)).expect("the program is there");
+    if text.contains("-l:libcuda.so.1") {
+        if !real_driver() {
+            let folder = sim_cuda::Vendor::Nvidia.folder().expect("sim-cuda is built with the tests that use it");
+            compile.arg("-L").arg(&folder).arg(format!("-Wl,-rpath,{}", folder.display()));
+        }
+        compile.arg("-l:libcuda.so.1");
+    }
     let output = compile.output().expect("the compiler is there");
     assert!(output.status.success(), "{compile:?}: {}", String::from_utf8_lossy(&output.stderr));
     std::fs::rename(&unique, &built).expect("both are in one folder");
     Some(built)
+}
+
+/// Returns whether the programs use the machine's driver.
+fn real_driver() -> bool {
+    std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1")
 }
 
 /// A job of a program.
@@ -129,7 +142,7 @@ impl<'a> Job<'a> {
         // Nothing is measured or stored in a home folder.
         command.env("CABLEWAY_COSTS", "default");
         // The programs use the driver of this vendor, whichever one other tests are about.
-        if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_none_or(|value| value != "1") {
+        if !real_driver() {
             let folder = sim_cuda::Vendor::Nvidia.folder();
             command.env("CABLEWAY_CUDA_LIBDIR", folder.expect("sim-cuda is built with the tests that use it"));
         }
