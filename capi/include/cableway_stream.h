@@ -69,7 +69,7 @@ int cableway_stream_irecv(void *buffer, size_t count, const cableway_datatype *d
                           cableway_communicator *communicator, cableway_stream *stream, cableway_request **request);
 /*
  * Makes the stream wait until messages are over that any stream has started, and ends their requests: stores NULL in their
- * places. NULL requests are nothing. Other requests are CABLEWAY_ERR_ARGUMENT.
+ * places. NULL requests have no effect. Other requests are CABLEWAY_ERR_ARGUMENT.
  */
 int cableway_stream_waitall(size_t count, cableway_request **requests, cableway_stream *stream);
 
@@ -103,7 +103,7 @@ int cableway_stream_wait_value64(void *address, uint64_t value, int condition, c
 
 /*
  * Prepare a send and a receive. They match in the order in which they are prepared, by communicator and tag, and match no
- * other messages. There are no wildcards. Both return at once.
+ * other messages. There are no wildcards. Both return at once. The buffer stays in place until cableway_prepared_free.
  */
 int cableway_stream_prepare_send(const void *buffer, size_t count, const cableway_datatype *datatype, int to, int tag,
                                  cableway_communicator *communicator, cableway_stream *stream,

@@ -2,7 +2,7 @@
 // CUDA by `clang -x cuda`, HIP by `clang -x hip`, neither with a toolkit or a header. ./compile makes copy.ptx of it,
 // which is a part of the library. The structures below match those in common-cuda/src/kernels/.
 //
-// Every job can be revoked (copies in a stream of the program, at the end, are no jobs): otherwise a job that waits for a kernel of the program, which waits for the message, would
+// Every job can be revoked: otherwise a job that waits for a kernel of the program, which waits for the message, would
 // wait forever. The first thread block that runs stores in host memory that the job has started, and then checks
 // whether it is revoked. The host stores that the job is revoked, and then checks whether it has started. So either the
 // host sees that the job may copy, or the job sees that it must not. Each word in host memory has one writer, so that
@@ -305,7 +305,8 @@ struct Written {
     u64 address, value;
 };
 
-// A copy in a stream of the program, with the words that the stream writes before the copy and behind it. It is no job:
+// A copy in a stream of the program, with the words that the stream writes before the copy and behind it. It is no job, and
+// nobody revokes it:
 // its place in the stream is all that tells when it begins. Several blocks write no words, so that nothing counts blocks,
 // and launches may overlap.
 struct Signalled {
@@ -324,7 +325,7 @@ KERNEL(THREADS) void cableway_copy_signalled(const struct Signalled copy) {
     barrier();
     if (THREAD != 0) return;
     for (u32 i = 0; i < 2 && copy.behind[i].address != 0; i++) {
-        // Whoever sees the word sees the data, and the words before.
+        // A reader that sees the word sees the data, and the words before.
         fence();
         *(volatile u64 MEMORY *)copy.behind[i].address = copy.behind[i].value;
     }

@@ -11,11 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cableway_base::fork::Origin;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-/// What opens or closes a mapping.
-type Change = Box<dyn FnOnce() + Send>;
-/// The most mappings that are to be opened later. Others are opened at a later use.
-const MOST_UNOPENED: usize = 256;
-/// Called when a mapping is to be opened or closed later. Returns false once it is not needed any more.
+/// What closes a mapping.
+type Closing = Box<dyn FnOnce() + Send>;
+/// Called when a mapping is to be closed later. Returns false once it is not needed any more.
 type Waker = Box<dyn Fn() -> bool + Send>;
 
 /// Who holds mappings off. It overrides its own holds, and not those of others: several engines of a process share devices.
@@ -60,10 +58,7 @@ pub(crate) struct Gate {
     /// Shared by threads that open or close mappings or load kernels.
     opening: RwLock<()>,
     /// Mappings that are to be closed once that is not held off.
-    unclosed: Mutex<Vec<Change>>,
-    /// Mappings that are to be opened once a holder allows that, and their number.
-    unopened: Mutex<Vec<Change>>,
-    unopened_count: AtomicUsize,
+    unclosed: Mutex<Vec<Closing>>,
     /// Locked while they are closed.
     closing: Mutex<()>,
     wakers: Mutex<Vec<Waker>>,
@@ -107,28 +102,11 @@ impl Gate {
         // Those who end a hold may have looked before.
         self.close_rest();
         if self.has_unclosed() {
-            self.wake();
+            self.wakers.lock().retain(|waker| waker());
         }
     }
 
-    /// Opens a mapping once a holder allows that ([`allow`](Self::allow)). Returns false if too many are to be opened.
-    pub(crate) fn open_later(&self, opening: impl FnOnce() + Send + 'static) -> bool {
-        let mut unopened = self.unopened.lock();
-        if unopened.len() >= MOST_UNOPENED {
-            return false;
-        }
-        unopened.push(Box::new(opening));
-        self.unopened_count.store(unopened.len(), Ordering::SeqCst);
-        drop(unopened);
-        self.wake();
-        true
-    }
-
-    fn wake(&self) {
-        self.wakers.lock().retain(|waker| waker());
-    }
-
-    /// Has a function called whenever a mapping is to be opened or closed later, until it returns false. It must not use the gate.
+    /// Has a function called whenever a mapping is to be closed later, until it returns false. It must not use the gate.
     pub(crate) fn add_waker(&self, waker: impl Fn() -> bool + Send + 'static) {
         self.wakers.lock().push(Box::new(waker));
     }
@@ -147,32 +125,11 @@ impl Gate {
         }
     }
 
-    /// Returns whether mappings are to be opened.
-    pub(crate) fn has_unopened(&self) -> bool {
-        self.unopened_count.load(Ordering::SeqCst) != 0
-    }
-
-    /// Opens what is to be opened, unless that is held off.
-    fn open_rest(&self) {
-        if let Some(_entered) = self.enter()
-            && self.has_unopened()
-        {
-            self.take_unopened().into_iter().for_each(|opening| opening());
-        }
-    }
-
-    fn take_unopened(&self) -> Vec<Change> {
-        let mut unopened = self.unopened.lock();
-        self.unopened_count.store(0, Ordering::SeqCst);
-        std::mem::take(&mut *unopened)
-    }
-
     /// Lets mappings be opened and closed and kernels be loaded although `holder` holds that off.
     pub(crate) fn allow(self: &Arc<Self>, holder: Holder) -> MappingsAllowed {
         self.holders.lock().allowed.push(holder);
         let allowed = MappingsAllowed { gate: self.clone(), holder };
         self.close_rest();
-        self.open_rest();
         allowed
     }
 
@@ -202,8 +159,6 @@ impl Drop for MappingsHeld {
         if self.origin.is_here() {
             remove_one(&mut self.gate.holders.lock().held, &self.holder);
             if last {
-                // A later use opens what was to be opened.
-                drop(self.gate.take_unopened());
                 self.gate.close_rest();
             }
         }
@@ -312,28 +267,6 @@ mod tests {
         assert_eq!(count(), 3);
         drop(held);
         assert_eq!((count(), gate.has_unclosed()), (4, false));
-    }
-
-    #[test]
-    fn mappings_are_opened_when_a_holder_allows_that() {
-        let (gate, opened) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
-        let later = || {
-            let opened = opened.clone();
-            gate.open_later(move || {
-                opened.fetch_add(1, Ordering::SeqCst);
-            })
-        };
-        let count = || opened.load(Ordering::SeqCst);
-        let (held, others) = (gate.hold(ONE), gate.hold(OTHER));
-        assert!(later() && gate.has_unopened());
-        drop(gate.allow(ONE));
-        assert_eq!((count(), gate.has_unopened()), (0, true), "another one holds them off");
-        drop(others);
-        drop(gate.allow(ONE));
-        assert_eq!((count(), gate.has_unopened()), (1, false));
-        assert!((0..MOST_UNOPENED).all(|_| later()) && !later(), "their number is bounded");
-        drop(held);
-        assert_eq!((count(), gate.has_unopened()), (1, false), "left to their next use");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 mod common;
 
 use std::process::Command;
-use std::sync::Arc;
 
 use cableway_base::Parameters;
 use cableway_common_cuda::{
@@ -70,7 +69,7 @@ fn told() -> Option<Vec<Exported>> {
     Some(std::env::var(OTHER).ok()?.split(' ').map(from_text).collect())
 }
 
-fn imports(devices: &Devices, assignments: &[&str]) -> Arc<Imports> {
+fn imports(devices: &Devices, assignments: &[&str]) -> Imports {
     let mut parameters = Parameters::default();
     for assignment in assignments {
         parameters.assign_internal(assignment).unwrap();

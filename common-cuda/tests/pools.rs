@@ -6,7 +6,6 @@ mod common;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Instant;
 
 use cableway_base::Parameters;
@@ -184,7 +183,7 @@ const OTHER: &str = "CABLEWAY_TEST_OTHER_PROCESS";
 /// The importing process.
 struct Importer {
     devices: Devices,
-    imports: Arc<Imports>,
+    imports: Imports,
     into: Location,
     descriptor: Option<OwnedFd>,
 }

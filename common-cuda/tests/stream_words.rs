@@ -137,7 +137,7 @@ fn a_small_copy_and_its_words_are_one_launch() {
             };
             let steps = [
                 StreamStep::Word(WordOperation::wait(at(0), 1, WaitCondition::Equal)),
-                StreamStep::Word(WordOperation::write(at(0), 0)),
+                StreamStep::Clear(at(0)),
                 copy,
                 StreamStep::Word(WordOperation::write(at(1), 1)),
                 StreamStep::Word(WordOperation::write(at(2), 2)),

@@ -37,8 +37,9 @@ impl RawStream {
     /// Describes a stream; see [`World::stream`].
     ///
     /// # Safety
-    /// The stream exists until the value is dropped. Memory that a call names stays valid until the stream has passed the
-    /// call and its message is over. Meanwhile only earlier and later work of the stream uses it conflictingly.
+    /// The stream exists until the value and every [`RawPrepared`] made from it is dropped. Memory that a call names stays
+    /// valid until the stream has passed the call and its message is over, and memory of a [`RawPrepared`] until that is
+    /// dropped. Meanwhile only earlier and later work of the stream uses it conflictingly.
     ///
     /// # Errors
     /// As [`World::stream`].
@@ -139,7 +140,7 @@ impl RawStream {
             }
         };
         match self.add(operation, put)? {
-            Some(message) => self.kept.keep(Kept { message: Arc::new(message), operation, communicator: None }),
+            Some(message) => self.kept.keep(Kept { message: Arc::new(message), operation, _communicator: None }),
             None => by.note_stream_put(),
         }
         Ok(())
@@ -159,7 +160,7 @@ impl RawStream {
             unsafe { batch.wait_signal(by, memory.raw(), offset, value, from) }
         };
         let message = Arc::new(self.add(operation, wait)?);
-        self.kept.keep(Kept { message, operation, communicator: None });
+        self.kept.keep(Kept { message, operation, _communicator: None });
         Ok(())
     }
 
@@ -221,8 +222,10 @@ impl RawStream {
     pub fn finish(&self) -> Result<(), Error> {
         let stream = &self.stream.stream;
         stream.mark().and_then(|mark| stream.wait_for_mark(mark))?;
-        self.kept.wait();
-        self.stream.check()
+        // The thread notes an error for later calls only after the message is over.
+        let untold = |kept: Kept| kept.message.untold().map(|error| kept.operation.failed(error));
+        let failed = self.kept.wait().into_iter().find_map(untold);
+        failed.map_or_else(|| self.stream.check(), Err)
     }
 
     fn add_send(
@@ -266,7 +269,7 @@ impl RawStream {
 
     fn keep(&self, message: StreamMessage, operation: Operation, on: &Communicator) -> Arc<StreamMessage> {
         let message = Arc::new(message);
-        self.kept.keep(Kept { message: message.clone(), operation, communicator: Some(on.clone()) });
+        self.kept.keep(Kept { message: message.clone(), operation, _communicator: Some(on.clone()) });
         message
     }
 }
@@ -287,6 +290,6 @@ impl Drop for RawStream {
             log::debug!("the end of a stream's description: {error}");
         }
         // Messages of a stream that cannot be marked any more.
-        self.kept.wait();
+        drop(self.kept.wait());
     }
 }

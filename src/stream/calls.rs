@@ -103,7 +103,7 @@ impl<'scope> StreamScope<'scope, '_> {
                 }
             };
             let message = message.map_err(|error| operation.failed(error))?;
-            kept.push(Kept { message: Arc::new(message), operation, communicator: Some(on.clone()) });
+            kept.push(Kept { message: Arc::new(message), operation, _communicator: Some(on.clone()) });
         }
         batch.post()?;
         kept.into_iter().for_each(|kept| self.keep_message(kept));

@@ -16,7 +16,7 @@ pub(crate) struct Kept {
     pub(crate) message: Arc<StreamMessage>,
     pub(crate) operation: Operation,
     /// Keeps the communicator of a message in the engine.
-    pub(crate) communicator: Option<Communicator>,
+    pub(crate) _communicator: Option<Communicator>,
 }
 
 /// Messages that may not be over, until they are.
@@ -40,14 +40,15 @@ impl KeptList {
         messages.iter().any(|kept| !kept.message.is_over())
     }
 
-    /// Waits until all messages are over.
-    pub(crate) fn wait(&self) {
-        let all = std::mem::take(&mut *self.0.lock());
-        for Kept { message, operation, communicator } in all {
+    /// Waits until the messages that were added so far are over. Returns those that are, and keeps the others.
+    pub(crate) fn wait(&self) -> Vec<Kept> {
+        // Other threads that wait find the messages, too.
+        let all: Vec<_> = self.0.lock().iter().map(|kept| (kept.message.clone(), kept.operation)).collect();
+        for (message, operation) in all {
             if let Err(error) = message.wait_over() {
                 log::debug!("{operation} on a stream was not waited for: {error}");
             }
-            drop(communicator);
         }
+        self.0.lock().extract_if(.., |kept| kept.message.is_over()).collect()
     }
 }

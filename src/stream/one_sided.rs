@@ -82,7 +82,7 @@ impl<'scope> StreamScope<'scope, '_> {
         };
         match put().map_err(|error| operation.failed(error))? {
             Some(message) => {
-                self.keep_message(Kept { message: Arc::new(message), operation, communicator: None });
+                self.keep_message(Kept { message: Arc::new(message), operation, _communicator: None });
             }
             None => self.world().one_sided.note_stream_put(),
         }
@@ -131,7 +131,7 @@ impl<'scope> StreamScope<'scope, '_> {
             batch.post().map(|()| message)
         };
         let message = Arc::new(wait().map_err(|error| operation.failed(error))?);
-        self.keep_message(Kept { message, operation, communicator: None });
+        self.keep_message(Kept { message, operation, _communicator: None });
         Ok(())
     }
 }

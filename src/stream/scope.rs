@@ -220,7 +220,7 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         let mut batch = self.pending.stream.stream.batch()?;
         let message = add(&mut batch).and_then(|message| batch.post().map(|()| message));
         let message = Arc::new(message.map_err(|error| operation.failed(error))?);
-        self.keep_message(Kept { message: message.clone(), operation, communicator: Some(on.clone()) });
+        self.keep_message(Kept { message: message.clone(), operation, _communicator: Some(on.clone()) });
         Ok(message)
     }
 
@@ -297,7 +297,7 @@ impl Drop for Pending<'_> {
             log::debug!("the end of a stream's scope: {error}");
         }
         self.prepared.borrow_mut().drain(..).for_each(|(prepared, _communicator)| prepared.end());
-        self.messages.wait();
+        drop(self.messages.wait());
     }
 }
 

@@ -13,9 +13,9 @@ mod batches;
 pub(crate) mod handle;
 mod recent;
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, DeviceMapping, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
@@ -62,7 +62,7 @@ impl<S: Into<String>> From<S> for NotBegun {
 pub(crate) struct DeviceCopies {
     devices: Devices,
     exports: Exports,
-    imports: Arc<Imports>,
+    imports: Imports,
     /// Identities of the devices of used buffers.
     uuids: [OnceLock<[u8; 16]>; DEVICES],
     batches: Mutex<Batches>,

@@ -31,14 +31,20 @@ struct memory {
     cableway_device_buffer *buffer;
 };
 
-static inline void load_driver(void)
+static inline void *open_driver(void)
 {
     char path[4096];
     const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
-    void *driver, *context;
+    void *driver;
     snprintf(path, sizeof path, "%s%slibcuda.so.1", NULL != folder ? folder : "", NULL != folder ? "/" : "");
     driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     CHECK(NULL != driver);
+    return driver;
+}
+
+static inline void load_driver(void)
+{
+    void *driver = open_driver(), *context;
 #define SYMBOL(field, name)                                                                                           \
     *(void **) &cuda.field = dlsym(driver, name);                                                                     \
     CHECK(NULL != cuda.field)

@@ -19,14 +19,11 @@ static int peer;
 
 static void load_streams(void)
 {
-    char path[4096];
     void *library;
     if (NULL == cuda.init) {
         load_driver();
     }
-    snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("CABLEWAY_CUDA_LIBDIR"));
-    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    CHECK(NULL != library);
+    library = open_driver();
 #define STREAM_SYMBOL(field, name)                                                                                    \
     *(void **) &driver.field = dlsym(library, name);                                                                  \
     CHECK(NULL != driver.field)
@@ -61,7 +58,7 @@ static int puts_alone(void)
     return DEVICE == kind && NULL != btl && 0 == strcmp(btl, "sm");
 }
 
-/* Each message goes there and back, so each rank gets its own bytes again. */
+/* Rank 0's bytes go there and back; then the ranks exchange theirs. */
 static void messages(size_t bytes)
 {
     struct memory there = obtain(bytes), back = obtain(bytes);
@@ -197,6 +194,7 @@ static void mistakes(void)
     cableway_request *request = NULL;
     cableway_stream *none = NULL;
     cableway_prepared *made;
+    cableway_status status;
     char byte = 0;
 
     FAILS(cableway_stream_send(&byte, 1, CABLEWAY_BYTE, peer, 1, everyone, NULL), CABLEWAY_ERR_HANDLE, "a stream is needed");
@@ -208,6 +206,14 @@ static void mistakes(void)
     FAILS(cableway_stream_waitall(1, &request, stream), CABLEWAY_ERR_ARGUMENT, "request 0 is of no message on a stream");
     CHECK(NULL != request);
     CALL(cableway_request_free(&request));
+
+    /* A receive is cancelled, also before the stream has reached it. */
+    CALL(cableway_stream_irecv(&byte, 1, CABLEWAY_BYTE, peer, 77, everyone, stream, &request));
+    CALL(cableway_request_free(&request));
+    CALL(cableway_stream_irecv(&byte, 1, CABLEWAY_BYTE, peer, 77, everyone, stream, &request));
+    CALL(cableway_cancel(request));
+    CALL(cableway_wait(&request, &status));
+    CHECK(status.cancelled);
 
     /* A message that fails is told by the next call. */
     if (0 == rank) {

@@ -252,14 +252,8 @@ impl Devices {
         self.state.mapping_gate.has_unclosed()
     }
 
-    /// Returns whether memory of peers is to be mapped that was used while that was held off.
-    /// [`allow_mappings`](Self::allow_mappings) maps it.
-    pub fn has_unopened_mappings(&self) -> bool {
-        self.state.mapping_gate.has_unopened()
-    }
-
-    /// Has a function called whenever a mapping is to be opened or closed later, until it returns false. It must not use `Devices`.
-    pub fn on_postponed_mapping(&self, waker: impl Fn() -> bool + Send + 'static) {
+    /// Has a function called whenever a mapping is to be closed later, until it returns false. It must not use `Devices`.
+    pub fn on_unclosed_mapping(&self, waker: impl Fn() -> bool + Send + 'static) {
         self.state.mapping_gate.add_waker(waker);
     }
 

@@ -25,6 +25,9 @@ pub struct ProgramStream {
 pub enum StreamStep {
     /// An operation on a word.
     Word(WordOperation),
+    /// Writes 0 to the word of 64 bits at this address, as the stream's device sees it. That becomes visible before the
+    /// effects of later steps, but says nothing of earlier work.
+    Clear(u64),
     /// A copy of `len` bytes between memory that the stream's device accesses.
     Copy {
         /// Where to.
@@ -47,6 +50,7 @@ impl StreamStep {
     fn word(&self) -> Option<WordOperation> {
         match self {
             StreamStep::Word(operation) => Some(*operation),
+            StreamStep::Clear(address) => Some(WordOperation::write(*address, 0)),
             StreamStep::Copy { .. } => None,
         }
     }
@@ -142,8 +146,8 @@ impl ProgramStream {
         copied.map_err(|failure| self.error(failure))
     }
 
-    /// Adds steps to the stream, in their order. Adjacent operations on words reach the driver by one call. A small copy
-    /// and the writes beside it may become one kernel. If the stream
+    /// Adds steps to the stream, in their order. Adjacent operations on words reach the driver by one call. A small copy and
+    /// the writes beside it may become one kernel. If the stream
     /// captures a graph, they become part of it.
     ///
     /// # Safety
@@ -155,16 +159,18 @@ impl ProgramStream {
         let context = &self.queue.workspace.context;
         let added = context.enter().and_then(|_scope| {
             let kernels = &self.queue.workspace.kernels;
-            let able = self.copies_by_kernel && kernels.are_loaded();
-            let by_kernel = |steps| if able { self.copy_by_kernel(steps) } else { None };
+            let mut able = self.copies_by_kernel && kernels.are_loaded();
+            let by_kernel = |able: bool, steps| if able { self.copy_by_kernel(steps) } else { None };
             let mut words: Vec<WordOperation> = Vec::new();
             let mut rest = steps;
             while let Some(first) = rest.first() {
-                if let Some((copy, count)) = by_kernel(rest) {
+                if let Some((copy, count)) = by_kernel(able, rest) {
                     // SAFETY: the caller's promise; the stream is of this context.
-                    unsafe { kernels.copy_signalled(copy, &self.stream) }?;
-                    rest = &rest[count..];
-                    continue;
+                    able = unsafe { kernels.copy_signalled(copy, &self.stream) }?;
+                    if able {
+                        rest = &rest[count..];
+                        continue;
+                    }
                 }
                 if let StreamStep::Copy { dst, src, len, .. } = *first {
                     // SAFETY: as above.
@@ -176,7 +182,7 @@ impl ProgramStream {
                 words.extend(first.word());
                 rest = &rest[1..];
                 while let Some(word) = rest.first().and_then(StreamStep::word)
-                    && by_kernel(rest).is_none()
+                    && by_kernel(able, rest).is_none()
                 {
                     words.push(word);
                     rest = &rest[1..];
@@ -190,9 +196,14 @@ impl ProgramStream {
     }
 
     /// Returns what a kernel does faster than a copy engine, if the steps begin with that, and the number of these steps: a
-    /// copy that is followed by a write. If it is small, the kernel makes also a write before it, and those behind it.
+    /// copy that is followed by a write. If it is small, the kernel also clears a word before it, and writes those behind it.
     fn copy_by_kernel(&self, steps: &[StreamStep]) -> Option<(Signalled, usize)> {
-        let at = usize::from(steps.first()?.word().is_some());
+        let clears = match steps.first()? {
+            StreamStep::Word(_) => return None,
+            StreamStep::Clear(address) => Some(*address),
+            StreamStep::Copy { .. } => None,
+        };
+        let at = usize::from(clears.is_some());
         let StreamStep::Copy { dst, src, len, by_kernel: true } = *steps.get(at)? else { return None };
         let mut copy = Signalled::new(dst, src, len)?;
         let behind = || steps[at + 1..].iter().map_while(StreamStep::word);
@@ -200,9 +211,7 @@ impl ProgramStream {
             let is_write = |word: WordOperation| word.access == WordAccess::Write;
             return (at == 0 && behind().next().is_some_and(is_write)).then_some((copy, 1));
         }
-        if at == 1 && !steps[0].word().is_some_and(|word| copy.write_before(word)) {
-            return None;
-        }
+        copy.clear_before(clears);
         let count = behind().take_while(|word| copy.write_behind(*word)).count();
         (count != 0).then_some((copy, at + 1 + count))
     }

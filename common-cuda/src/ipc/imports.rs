@@ -1,30 +1,31 @@
 //! The importer's side: mappings of peers' exported memory.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use ahash::AHashMap;
 use cableway_base::Parameters;
 use parking_lot::Mutex;
 
 use super::mapped::{Mapped, OpenMapping, Reach, WeakMapping};
-use super::slots::{Key, PATIENCE, Slot, SlotState, State};
-use super::{Answer, DescriptorRequest};
+use super::{Answer, DescriptorRequest, is_run};
 use crate::devices::Devices;
 use crate::error::DeviceError;
 use crate::exported::{ExportKind, Exported, PieceDescriptor};
 use crate::location::Location;
 use crate::platform::Mapping;
 
+/// The number of consecutive failures after which no more memory of a kind is mapped from a peer.
+const PATIENCE: u32 = 4;
 /// The number of concurrent requests for descriptors to a peer.
 const ASKED: usize = 8;
+/// The number of remembered allocations without a mapping, for each mapping that may be kept.
+const MET: usize = 4;
+
 /// The mappings of peers' memory, bounded by number and by bytes. The least recently used are closed. A mapping in use
 /// is closed when its last user drops it, or once that is not held off any more ([`Devices::hold_mappings`]).
-///
-/// What is used while mappings are held off is mapped once they are allowed ([`Devices::allow_mappings`]).
 pub struct Imports {
-    /// For mappings that are opened later.
-    this: Weak<Imports>,
     devices: Devices,
     most: usize,
     most_bytes: u64,
@@ -34,19 +35,52 @@ pub struct Imports {
     troubled: AtomicBool,
 }
 
+#[derive(Default)]
+struct State {
+    slots: AHashMap<Key, Slot>,
+    /// Consecutive failures for each peer and kind.
+    failures: AHashMap<(u32, ExportKind), u32>,
+    uses: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    peer: u32,
+    kind: ExportKind,
+    buffer_id: u64,
+    /// The id of the importing context.
+    context: u64,
+}
+
+struct Slot {
+    device: [u8; 16],
+    base: u64,
+    len: u64,
+    found: SlotState,
+    used: u64,
+}
+
+enum SlotState {
+    /// Used once.
+    Seen,
+    /// Used again. A descriptor was requested from its owner, for the context of this location.
+    Requested(Location),
+    Refused,
+    Open(Arc<OpenMapping>),
+}
+
 impl Imports {
     /// Creates a cache with the limits of the parameters `device_ipc_mappings`, `device_ipc_bytes` and
     /// `device_ipc_open_size`.
-    pub fn new(devices: &Devices, parameters: &Parameters) -> Arc<Self> {
-        Arc::new_cyclic(|this| Imports {
-            this: this.clone(),
+    pub fn new(devices: &Devices, parameters: &Parameters) -> Self {
+        Imports {
             devices: devices.clone(),
             most: parameters.device_ipc_mappings.max(1),
             most_bytes: parameters.device_ipc_bytes as u64,
             at_once: parameters.device_ipc_open_size as u64,
             state: Mutex::default(),
             troubled: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Maps the allocation that `peer` exported into the context of `into`, for a copy of `len` bytes, unless it is
@@ -94,10 +128,7 @@ impl Imports {
         if let Some(mapped) = self.use_again(&key, exported) {
             return Ok(Reach::Mapped(mapped));
         }
-        let Some(_opening) = self.devices.mapping_gate().enter() else {
-            self.postpone(key, exported, into, len);
-            return Ok(Reach::NotYet);
-        };
+        let Some(_opening) = self.devices.mapping_gate().enter() else { return Ok(Reach::NotYet) };
         // The peer may have allocated again what it freed.
         self.devices.mapping_gate().close_rest();
         // Check the context only now. If the context of a mapping is destroyed, the copy itself fails.
@@ -135,47 +166,6 @@ impl Imports {
             kind if kind.needs_descriptors() => self.ask(key, exported, into),
             _ => self.open_now(key, exported, into, &[]),
         })
-    }
-
-    /// Has memory that is used again mapped once mappings are not held off any more. Memory that needs descriptors is not:
-    /// its owner passes them only in calls.
-    fn postpone(&self, key: Key, exported: &Exported, into: &Location, len: u64) {
-        if exported.kind.needs_descriptors() {
-            return;
-        }
-        let mut state = self.state.lock();
-        state.uses += 1;
-        let found = match state.slots.get(&key).filter(|slot| slot.is_of(exported)) {
-            None if len < self.at_once => SlotState::Seen,
-            None | Some(Slot { found: SlotState::Seen, .. }) => SlotState::Postponed,
-            Some(_) => return,
-        };
-        let wanted = matches!(found, SlotState::Postponed);
-        let closed = state.remove(|other, slot| slot.is_displaced(other, key.peer, exported));
-        state.insert(key, exported, found);
-        let more = state.shrink(self.most, self.most_bytes);
-        drop(state);
-        drop((closed, more));
-        let (this, exported, into) = (self.this.clone(), *exported, *into);
-        let open = move || {
-            if let Some(imports) = this.upgrade() {
-                imports.open_postponed(key, &exported, &into);
-            }
-        };
-        if wanted && !self.devices.mapping_gate().open_later(open) {
-            self.state.lock().insert(key, &exported, SlotState::Seen);
-        }
-    }
-
-    /// Maps memory that was postponed, unless a message has mapped it or its owner has freed it.
-    fn open_postponed(&self, key: Key, exported: &Exported, into: &Location) {
-        let is_wanted = |slot: &Slot| slot.is_of(exported) && matches!(slot.found, SlotState::Postponed);
-        if self.state.lock().slots.get(&key).is_some_and(is_wanted) {
-            // Its owner may have freed it. So a failure says nothing about other memory.
-            if let Err(error) = self.try_to_open(key, exported, into, &[]) {
-                log::debug!("memory of process {} is not mapped later: {error}", key.peer);
-            }
-        }
     }
 
     /// Returns a mapping that is open already.
@@ -234,23 +224,9 @@ impl Imports {
         }
     }
 
-    /// Maps the memory, or records and counts that it cannot be mapped.
-    fn open_now(&self, key: Key, exported: &Exported, into: &Location, given: &[PieceDescriptor]) -> Reach {
-        self.try_to_open(key, exported, into, given).unwrap_or_else(|error| {
-            self.state.lock().count_failure(&self.troubled, key.peer, key.kind, &error);
-            Reach::Refused
-        })
-    }
-
     /// Maps the memory, or records that it cannot be mapped.
-    fn try_to_open(
-        &self,
-        key: Key,
-        exported: &Exported,
-        into: &Location,
-        given: &[PieceDescriptor],
-    ) -> Result<Reach, DeviceError> {
-        let Some(platform) = self.devices.platform_at(into) else { return Ok(Reach::Refused) };
+    fn open_now(&self, key: Key, exported: &Exported, into: &Location, given: &[PieceDescriptor]) -> Reach {
+        let Some(platform) = self.devices.platform_at(into) else { return Reach::Refused };
         let begun = Instant::now();
         let queue = platform.queue(into);
         let opened = queue.and_then(|queue| {
@@ -261,15 +237,18 @@ impl Imports {
         let mut state = self.state.lock();
         let (found, reach) = match opened {
             // It was reported as freed while it was being mapped.
-            Ok(_) if !given.is_empty() && !state.slots.contains_key(&key) => return Ok(Reach::NotYet),
+            Ok(_) if !given.is_empty() && !state.slots.contains_key(&key) => return Reach::NotYet,
             Ok(mapping) => {
                 log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
                 state.failures.insert((peer, key.kind), 0);
                 self.devices.mappings().made.fetch_add(1, Ordering::Relaxed);
                 let open = OpenMapping::new(mapping);
-                (SlotState::Open(open.clone()), Ok(Reach::Mapped(Mapped { open })))
+                (SlotState::Open(open.clone()), Reach::Mapped(Mapped { open }))
             }
-            Err(error) => (SlotState::Refused, Err(error)),
+            Err(error) => {
+                state.count_failure(&self.troubled, peer, key.kind, &error);
+                (SlotState::Refused, Reach::Refused)
+            }
         };
         state.insert(key, exported, found);
         let closed = state.shrink(self.most, self.most_bytes);
@@ -323,6 +302,72 @@ impl Imports {
         let state = self.state.lock();
         let open = state.slots.values().filter(|slot| matches!(slot.found, SlotState::Open(_)));
         open.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.len))
+    }
+}
+
+impl Slot {
+    /// Checks whether it maps exactly this allocation.
+    fn is_of(&self, exported: &Exported) -> bool {
+        (self.base, self.len, self.device) == (exported.base, exported.len, exported.device)
+    }
+
+    /// Checks whether this memory of process `other` cannot exist beside the exported one. Runs may overlap with each
+    /// other and with single pieces; their owner reports when they end.
+    fn is_displaced(&self, other: &Key, peer: u32, exported: &Exported) -> bool {
+        let end = |base: u64, len: u64| base.saturating_add(len);
+        let overlaps = self.device == exported.device
+            && self.base < end(exported.base, exported.len)
+            && exported.base < end(self.base, self.len);
+        let apart = other.kind != exported.kind || !(is_run(other.buffer_id) || is_run(exported.buffer_id));
+        let same = (self.base, self.len) == (exported.base, exported.len);
+        other.peer == peer && overlaps && (apart || same)
+    }
+}
+
+impl State {
+    /// Warns about memory that cannot be mapped. After repeated failures, stops mapping this peer's memory of the kind.
+    fn count_failure(&mut self, troubled: &AtomicBool, peer: u32, kind: ExportKind, error: &DeviceError) {
+        let failures = self.failures.entry((peer, kind)).or_default();
+        *failures += 1;
+        troubled.store(true, Ordering::Relaxed);
+        cableway_base::warn_once(&format!("cuda/ipc/import/{}", error.reason), || {
+            format!("device memory of process {peer} is copied through the host, as it cannot be mapped: {error}")
+        });
+    }
+
+    fn insert(&mut self, key: Key, exported: &Exported, found: SlotState) {
+        let Exported { device, base, len, .. } = *exported;
+        self.slots.insert(key, Slot { device, base, len, found, used: self.uses });
+    }
+
+    /// Removes the matching slots. The caller drops them after it releases the lock, because closing waits for the
+    /// device.
+    fn remove(&mut self, mut matches: impl FnMut(&Key, &Slot) -> bool) -> Vec<Slot> {
+        self.slots.extract_if(|key, slot| matches(key, slot)).map(|(_, slot)| slot).collect()
+    }
+
+    /// Removes the least recently used mappings until the rest is within the limits. The most recent one stays.
+    fn shrink(&mut self, most: usize, most_bytes: u64) -> Vec<Slot> {
+        let mut taken = Vec::new();
+        loop {
+            let open = || self.slots.values().filter(|slot| matches!(slot.found, SlotState::Open(_)));
+            let (count, bytes) = (open().count(), open().map(|slot| slot.len).sum::<u64>());
+            let too_much = count > most || bytes > most_bytes;
+            if !too_much && self.slots.len() <= most.saturating_mul(1 + MET) {
+                return taken;
+            }
+            let uses = self.uses;
+            // The exact time of use is not recorded. Sort it just before the mapping that was used last.
+            for slot in self.slots.values_mut() {
+                if matches!(&slot.found, SlotState::Open(open) if open.used.swap(false, Ordering::Relaxed)) {
+                    slot.used = slot.used.max(uses.saturating_sub(1));
+                }
+            }
+            let able = |slot: &Slot| slot.used != uses && (!too_much || matches!(slot.found, SlotState::Open(_)));
+            let oldest = self.slots.iter().filter(|(_, slot)| able(slot)).min_by_key(|(_, slot)| slot.used);
+            let Some(key) = oldest.map(|(key, _)| *key) else { return taken };
+            taken.extend(self.slots.remove(&key));
+        }
     }
 }
 

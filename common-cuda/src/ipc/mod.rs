@@ -6,8 +6,7 @@
 //! as another allocation, and an old mapping never serves it.
 //!
 //! The driver takes some milliseconds to open a mapping. So mappings are kept, and an allocation is mapped only at its
-//! second use, or for so much data at once that mapping pays. While mappings are held off, because a stream may wait for a
-//! message, an allocation is noted, and mapped once no stream does.
+//! second use, or for so much data at once that mapping pays.
 //!
 //! Memory of `cudaMalloc` has handles that fit into a message. Memory of virtual memory management is passed by file
 //! descriptors: the importer sends a [`DescriptorRequest`] to the owner, which sends an [`Answer`]. No one waits for
@@ -26,7 +25,6 @@ mod mapped;
 mod piece;
 mod pools;
 mod run;
-mod slots;
 mod table;
 
 pub use exports::Exports;

@@ -171,9 +171,7 @@ impl Kernels {
         if failure.context_gone() {
             return Err(failure);
         }
-        // If the kernels are not at fault, copy engines will fail, too.
-        log::info!("copy engines make all copies from now on: {}: {}", failure.call, driver.reason(failure));
-        loaded.off = true;
+        loaded.refused(driver, failure);
         Ok(None)
     }
 
@@ -182,7 +180,8 @@ impl Kernels {
         matches!(&*self.state.lock(), State::Loaded(loaded) if !loaded.off)
     }
 
-    /// Launches the kernel that is no job's in a stream of the context. The context is current.
+    /// Launches the kernel that is no job's in a stream of the context. Returns false if that is impossible. The context is
+    /// current.
     ///
     /// # Safety
     /// The argument is the kernel's, and kernels in the context may access its memory.
@@ -191,13 +190,23 @@ impl Kernels {
         blocks: u32,
         argument: *mut c_void,
         stream: &Stream,
-    ) -> Result<(), Failure> {
-        let function = match &*self.state.lock() {
-            State::Loaded(loaded) => loaded.code.function(SIGNALLED),
-            _ => return Err(Failure::NO_KERNEL),
-        };
+    ) -> Result<bool, Failure> {
+        let driver = self.context.driver;
+        let mut state = self.state.lock();
+        let State::Loaded(loaded) = &mut *state else { return Ok(false) };
+        if loaded.off {
+            return Ok(false);
+        }
         // SAFETY: the caller's promise. The module stays loaded as long as the value.
-        unsafe { self.context.driver.launch(function, blocks, THREADS, argument, stream) }
+        let launched = unsafe { driver.launch(loaded.code.function(SIGNALLED), blocks, THREADS, argument, stream) };
+        match launched {
+            Ok(()) => Ok(true),
+            Err(failure) if failure.context_gone() => Err(failure),
+            Err(failure) => {
+                loaded.refused(driver, failure);
+                Ok(false)
+            }
+        }
     }
 
     /// Checks whether the first job of a track has waited this long for room on the device.
@@ -261,7 +270,7 @@ impl Loaded {
     /// A driver may load a kernel as late as its first launch.
     fn launch_first(&mut self, driver: &dyn Driver) -> Result<(), Failure> {
         let mut signalled = Kernels::nothing_signalled();
-        // SAFETY: the kernel's argument. It accesses no memory, and has ended once the jobs behind it have.
+        // SAFETY: the kernel's argument. It accesses no memory. The stream is waited for before the module is unloaded.
         unsafe {
             let argument = (&raw mut signalled).cast::<c_void>();
             driver.launch(self.code.function(SIGNALLED), 1, THREADS, argument, &self.lane.stream)?;
@@ -293,6 +302,12 @@ impl Loaded {
         let function = self.code.function(kernel as usize);
         // SAFETY: the kernel's argument as it declares it; the caller that added the copies vouches for the memory.
         unsafe { driver.launch(function, blocks, THREADS, argument, self.stream(track)) }
+    }
+
+    /// Notes that the driver has refused a launch. If the kernels are not at fault, copy engines will fail, too.
+    fn refused(&mut self, driver: &dyn Driver, failure: Failure) {
+        log::info!("copy engines make all copies from now on: {}: {}", failure.call, driver.reason(failure));
+        self.off = true;
     }
 
     /// Records that a job is in the stream of a track.

@@ -62,33 +62,28 @@ impl Signalled {
         if self.len <= MOST_ALONE { 1 } else { self.len.div_ceil(PART).min(MOST_BLOCKS) as u32 }
     }
 
-    /// Adds the word that is written before the copy. Returns false if the operation is no such write.
-    pub(crate) fn write_before(&mut self, operation: WordOperation) -> bool {
-        write(&mut self.before, operation)
+    /// Sets the word that is cleared before the copy, if there is one.
+    pub(crate) fn clear_before(&mut self, address: Option<u64>) {
+        self.before = Written { address: address.unwrap_or(0), value: 0 };
     }
 
-    /// Adds a word that is written behind the copy. Returns false if the operation is no such write, or there is no room.
+    /// Adds a word that is written behind the copy. Returns false if the operation is no write of 64 bits, or there is no
+    /// room.
     pub(crate) fn write_behind(&mut self, operation: WordOperation) -> bool {
-        self.behind.iter_mut().find(|word| word.address == 0).is_some_and(|word| write(word, operation))
+        let WordOperation { address, value, wide: true, access: WordAccess::Write } = operation else { return false };
+        let free = self.behind.iter_mut().find(|word| word.address == 0);
+        free.map(|word| *word = Written { address, value }).is_some()
     }
-}
-
-fn write(to: &mut Written, operation: WordOperation) -> bool {
-    let writes = operation.wide && operation.access == WordAccess::Write;
-    if writes {
-        *to = Written { address: operation.address, value: operation.value };
-    }
-    writes
 }
 
 impl Kernels {
-    /// Adds a copy with its words to a stream of the context, or to the graph that the stream captures. The kernels are
-    /// loaded ([`are_loaded`](Self::are_loaded)). The context is current.
+    /// Adds a copy with its words to a stream of the context, or to the graph that the stream captures. Returns false if
+    /// no kernel can be launched. The context is current.
     ///
     /// # Safety
     /// Kernels in the context can access all of the memory, which is valid until the stream has passed the copy. Nobody
     /// uses it conflictingly meanwhile.
-    pub(crate) unsafe fn copy_signalled(&self, mut copy: Signalled, stream: &Stream) -> Result<(), Failure> {
+    pub(crate) unsafe fn copy_signalled(&self, mut copy: Signalled, stream: &Stream) -> Result<bool, Failure> {
         let blocks = copy.blocks();
         // SAFETY: the kernel's argument as it declares it, and the caller's promise.
         unsafe { self.launch_signalled(blocks, (&raw mut copy).cast::<c_void>(), stream) }
@@ -123,12 +118,10 @@ mod tests {
     fn only_writes_of_whole_words_are_taken() {
         let mut copy = new(8).unwrap();
         let narrow = WordOperation { wide: false, ..WordOperation::write(8, 1) };
-        assert!(!copy.write_before(WordOperation::wait(8, 1, WaitCondition::Equal)) && !copy.write_before(narrow));
-        assert_eq!(copy.before.address, 0);
-        assert!(copy.write_before(WordOperation::write(8, 1)));
-        assert!(!copy.write_behind(narrow));
+        assert!(!copy.write_behind(WordOperation::wait(8, 1, WaitCondition::Equal)) && !copy.write_behind(narrow));
+        copy.clear_before(Some(8));
         assert!(copy.write_behind(WordOperation::write(16, 2)) && copy.write_behind(WordOperation::write(24, 3)));
         assert!(!copy.write_behind(WordOperation::write(32, 4)), "there is no room");
-        assert_eq!((copy.before.value, copy.behind[0].value, copy.behind[1].address), (1, 2, 24));
+        assert_eq!((copy.before.address, copy.behind[0].value, copy.behind[1].address), (8, 2, 24));
     }
 }

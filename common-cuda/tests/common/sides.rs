@@ -5,7 +5,6 @@ use cableway_common_cuda::{
     BufferKind, DescriptorRequest, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Imports, Location, Mapped,
     Reach,
 };
-use std::sync::Arc;
 
 use crate::common::{App, devices};
 
@@ -19,7 +18,7 @@ pub(crate) const OWNER: u32 = 7;
 pub(crate) struct Sides {
     pub(crate) devices: Devices,
     pub(crate) exports: Exports,
-    pub(crate) imports: Arc<Imports>,
+    pub(crate) imports: Imports,
 }
 
 impl Sides {

@@ -60,7 +60,6 @@ impl Stream {
         if let Some(error) = self.state.untold() {
             return Err(error);
         }
-        self.shared.map_before_call();
         Ok(StreamBatch::new(&self.shared, &self.state))
     }
 

@@ -1,10 +1,12 @@
 //! Memory of peers that is mapped for puts, and its end.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_common_cuda::Mapped;
 
+use super::prepared::quiet::while_quiet;
 use super::shared::Shared;
 
 /// A mapping that its registration keeps.
@@ -32,5 +34,16 @@ impl Drop for Imported {
         shared.unneeded.add(self.id, mapped);
         // The thread closes it.
         shared.called();
+    }
+}
+
+impl Shared {
+    /// Closes mappings that nobody needs, if no stream has anything to do. Otherwise they wait for another call.
+    pub(super) fn close_unneeded(&self) {
+        if !self.unneeded.is_empty() || self.engine.devices().has_unclosed_mappings() {
+            let close = || self.unneeded.close_all(&self.exchange.imports);
+            let closed = while_quiet(&self.engine, &self.streams(), Duration::ZERO, close);
+            log::debug!("unmapped memory of peers that nobody needs: {}", closed.is_ok());
+        }
     }
 }

@@ -63,6 +63,14 @@ impl StreamMessage {
         Some(result)
     }
 
+    /// Returns the error of a message that is over, if this is the first call that returns it.
+    pub fn untold(&self) -> Option<Error> {
+        match self.message.result() {
+            Some(Err(error)) if self.message.tell() => Some(error.clone()),
+            _ => None,
+        }
+    }
+
     /// Calls a function with the result once the message is over: now, or on the thread that ends it. It must call
     /// neither the engine nor a stream. A stream that waits for the message goes on after the functions that were added
     /// before the wait. They tell no error: a later call on the stream does, or [`result`](Self::result).
@@ -70,7 +78,7 @@ impl StreamMessage {
         self.message.then(Box::new(then));
     }
 
-    /// Cancels a receive that its stream has reached and that no message has matched.
+    /// Cancels a receive that no message has matched: now, or when its stream gets there.
     pub fn cancel(&self) {
         self.message.cancel(&self.shared.engine);
     }

@@ -101,6 +101,8 @@ pub(super) struct Message {
     thens: Mutex<Vec<Then>>,
     /// A call of the host has returned the error.
     told: AtomicBool,
+    /// A receive that nobody wants any more, before or after its stream got there.
+    cancelled: AtomicBool,
 }
 
 impl Message {
@@ -114,7 +116,14 @@ impl Message {
 
     fn of(what: What) -> Arc<Message> {
         let (request, result) = (Request::new(), OnceLock::new());
-        Arc::new(Message { request, what, result, thens: Mutex::default(), told: AtomicBool::new(false) })
+        Arc::new(Message {
+            request,
+            what,
+            result,
+            thens: Mutex::default(),
+            told: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
+        })
     }
 
     /// Starts the message on the calling thread.
@@ -127,6 +136,9 @@ impl Message {
             // It is polled with the others from now on.
             What::Job(_) => return,
         };
+        if self.is_cancelled() {
+            return self.end(Ok(Status { cancelled: true, ..Status::EMPTY }));
+        }
         // The stream has passed the program's work on the buffer, and may hold up the default stream.
         let (buffer, request) = (buffer.borrow().settled(), &raw const self.request);
         let started = match way {
@@ -138,6 +150,8 @@ impl Message {
             },
         };
         match started {
+            // `cancel` sets the flag before it looks whether the request is active.
+            Ok(Outcome::Started) if self.is_cancelled() => self.cancel(engine),
             Ok(Outcome::Started) => {}
             Ok(Outcome::Complete) => self.end(Ok(Status::EMPTY)),
             Err(error) => self.end(Err(error)),
@@ -218,10 +232,17 @@ impl Message {
         !self.told.swap(true, Ordering::AcqRel)
     }
 
-    /// Cancels a started receive that no message has matched.
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Cancels a receive that no message has matched: now, or when its stream gets there.
     pub(super) fn cancel(&self, engine: &Engine) {
-        let receives = matches!(&self.what, What::Message(described) if described.way == Way::Receive);
-        if receives && self.request.is_active() {
+        if !matches!(&self.what, What::Message(described) if described.way == Way::Receive) {
+            return;
+        }
+        self.cancelled.store(true, Ordering::SeqCst);
+        if self.request.is_active() {
             let request = NonNull::from(&self.request).as_ptr();
             // SAFETY: the request was started on this engine only, and is valid.
             unsafe { engine.cancel(request) };

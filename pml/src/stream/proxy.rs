@@ -57,7 +57,7 @@ pub(super) fn run(shared: &Shared) {
     let _ending = Ending(shared);
     let mut active = Active(Vec::new());
     let mut streams: Vec<Arc<StreamState>> = Vec::new();
-    let (mut idle, mut rounds, mut looks) = (0_u32, 0_u64, 0);
+    let (mut idle, mut rounds) = (0_u32, 0_u64);
     let mut calls = u64::MAX;
     loop {
         let now = shared.control.lock().calls;
@@ -75,13 +75,10 @@ pub(super) fn run(shared: &Shared) {
         }
         let busy = !active.0.is_empty() || streams.iter().any(|state| !state.is_idle());
         let interval = match busy {
-            true => {
-                looks = 0;
-                None
-            }
+            true => None,
             false => {
-                let again = shared.change_mappings_at_rest(&mut looks);
-                shared.rest_if_possible().into_iter().chain(again).min()
+                shared.close_unneeded();
+                shared.rest_if_possible()
             }
         };
         let mut control = shared.control.lock();
@@ -94,7 +91,7 @@ pub(super) fn run(shared: &Shared) {
             while control.calls == calls && !control.stop && !over {
                 match interval {
                     None => shared.wake.wait(&mut control),
-                    // Nobody calls if a peer dies while a stream waits for it, or when the program's own work ends.
+                    // Nobody calls if a peer dies while a stream waits for it.
                     Some(interval) => over = shared.wake.wait_for(&mut control, interval).timed_out(),
                 }
             }

@@ -9,7 +9,6 @@ use parking_lot::{Condvar, Mutex};
 
 use super::kernel_words::Kernels;
 use super::operation::Message;
-use super::patience::Patience;
 use super::prepared::exchange::Exchange;
 use super::state::StreamState;
 use super::unneeded::Unneeded;
@@ -33,7 +32,6 @@ pub(super) struct Shared {
     pub(super) kernels: Kernels,
     /// Mappings of memory into which streams have put.
     pub(super) unneeded: Unneeded,
-    pub(super) patience: Patience,
 }
 
 /// The list of streams, and how the thread is woken.
@@ -63,11 +61,10 @@ impl Shared {
             exchange: Exchange::new(engine),
             kernels: Kernels::default(),
             unneeded: Unneeded::default(),
-            patience: Patience::default(),
         });
-        // The thread opens and closes mappings when no stream has work.
+        // The thread closes mappings when no stream has work.
         let weak = Arc::downgrade(&shared);
-        engine.devices().on_postponed_mapping(move || weak.upgrade().map(|shared| shared.called()).is_some());
+        engine.devices().on_unclosed_mapping(move || weak.upgrade().map(|shared| shared.called()).is_some());
         shared
     }
 

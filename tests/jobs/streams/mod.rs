@@ -4,7 +4,6 @@ mod alone;
 pub(crate) mod command;
 mod ends;
 mod graphs;
-mod mapped;
 mod order;
 mod pingpong;
 mod prepared;
@@ -39,10 +38,6 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     ("streams::a_thousand_calls_are_made_behind_a_wait", || everywhere(2, &[], &[], "streams_thousand")),
     ("streams::streams_wait_for_each_other_through_messages", || everywhere(2, &[], &[], "streams_each_other")),
-    ("streams::memory_is_mapped_between_messages", || {
-        over_sm(&[], &[], "streams_mapped");
-        over_sm(&[], &[("SIM_CUDA_SEED", "3")], "streams_mapped");
-    }),
     ("streams::errors_release_the_stream_and_are_told", || everywhere(2, &[], &[], "streams_errors")),
     ("streams::the_thread_sleeps_while_no_stream_has_work", || {
         everywhere(2, &[], &[], "streams_idle");
@@ -100,7 +95,6 @@ pub(crate) const ROLES: &[Role] = &[
     ("streams_random", random::random),
     ("streams_thousand", order::thousand),
     ("streams_each_other", order::each_other),
-    ("streams_mapped", mapped::between_messages),
     ("streams_many", queues::many),
     ("streams_errors", ends::errors),
     ("streams_idle", ends::idle),

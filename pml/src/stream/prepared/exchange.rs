@@ -35,7 +35,7 @@ const RELEASE: Duration = Duration::from_micros(50);
 /// The prepared operations of an engine.
 pub(in crate::stream) struct Exchange {
     exports: Exports,
-    pub(in crate::stream) imports: Arc<Imports>,
+    pub(in crate::stream) imports: Imports,
     boards: Boards,
     process: Process,
     /// Those that are not agreed on.

@@ -206,7 +206,7 @@ impl Pair {
                 Step::Await(flag) => {
                     StreamStep::Word(WordOperation::wait(address(flag), 1, WaitCondition::GreaterOrEqual))
                 }
-                Step::Clear(flag) => StreamStep::Word(WordOperation::write(address(flag), 0)),
+                Step::Clear(flag) => StreamStep::Clear(address(flag)),
                 Step::Raise(flag) => StreamStep::Word(WordOperation::write(address(flag), 1)),
                 Step::Copy => {
                     let &Copy { from, to, len, by_kernel } = direct.copy.as_ref()?;
