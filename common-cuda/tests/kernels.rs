@@ -172,7 +172,7 @@ fn copy_engines_make_copies_that_kernels_cannot() {
         &[("SIM_CUDA_KERNEL_DELAY_US", "300")],
         &[("SIM_CUDA_FAIL", "cuModuleLoadData:218")],
         &[("SIM_CUDA_FAIL", "cuModuleGetFunction:500")],
-        &[("SIM_CUDA_FAIL", "cuLaunchKernel:719:4+")],
+        &[("SIM_CUDA_FAIL", "cuLaunchKernel:719:5+")],
         &[("SIM_CUDA_FAIL", "cuMemHostGetDevicePointer:1")],
         &[("SIM_CUDA_MISSING", "cuLaunchKernel")],
         &[("SIM_CUDA_MISSING", "cuCtxGetStreamPriorityRange")],
