@@ -306,16 +306,18 @@ struct Written {
 };
 
 // A copy in a stream of the program, with the words that the stream writes before the copy and behind it. It is no job, and
-// nobody revokes it:
-// its place in the stream is all that tells when it begins. Several blocks write no words, so that nothing counts blocks,
-// and launches may overlap.
+// nobody revokes it: its place in the stream is all that tells when it begins. Launches with the same slot do not overlap.
+#define SLOTS 4096
 struct Signalled {
-    u64 to, from, len;
+    u64 to, from, len, slot;
     struct Written before, behind[2];
 };
 
+// For each slot, the number of the launch's blocks that have copied.
+static __attribute__((device)) u32 copied[SLOTS];
+
 KERNEL(THREADS) void cableway_copy_signalled(const struct Signalled copy) {
-    if (THREAD == 0 && copy.before.address != 0)
+    if (BLOCK == 0 && THREAD == 0 && copy.before.address != 0)
         *(volatile u64 MEMORY *)copy.before.address = copy.before.value;
     const u64 groups = (u64)BLOCKS * (THREADS / LANES);
     for (u64 at = (BLOCK + (u64)BLOCKS * (THREAD / LANES)) * TILE; at < copy.len; at += groups * TILE) {
@@ -324,6 +326,11 @@ KERNEL(THREADS) void cableway_copy_signalled(const struct Signalled copy) {
     }
     barrier();
     if (THREAD != 0) return;
+    if (BLOCKS != 1) {
+        fence();
+        if (__atomic_fetch_add(&copied[copy.slot], 1, __ATOMIC_RELAXED) + 1 != BLOCKS) return;
+        copied[copy.slot] = 0;
+    }
     for (u32 i = 0; i < 2 && copy.behind[i].address != 0; i++) {
         // A reader that sees the word sees the data, and the words before.
         fence();

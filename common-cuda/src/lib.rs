@@ -73,14 +73,15 @@ pub use copies::{Completion, CopyBatch, CopyShape, ReductionRun};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
 pub use devices::{
-    CopyOrder, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, PooledScratch, ProgramStream, Scratch,
-    ScratchPool, StreamQueries, StreamStep, StreamWords, WordsFile,
+    CopyOrder, CopySlot, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, PooledScratch, ProgramStream,
+    Scratch, ScratchPool, StreamQueries, StreamStep, StreamWords, WordsFile,
 };
 pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};
 pub use error::DeviceError;
 pub use exported::{ExportKind, Exported, PieceDescriptor};
 pub use facts::{DeviceFacts, DriverFacts, Facts, Link, Vendor};
 pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, Reach, WeakMapping};
+pub use kernels::CopySlotNumber;
 pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
 pub use mapping_counts::MappingCounts;
 pub use mapping_gate::{Holder, MappingsAllowed, MappingsHeld};

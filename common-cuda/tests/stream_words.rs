@@ -3,8 +3,8 @@
 mod common;
 
 use cableway_common_cuda::{
-    BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, Element, Holder, ProgramStream, ReduceOperation,
-    StreamStep, StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
+    BufferKind, CopySlot, DeviceBuffer, DeviceError, DeviceIndex, Devices, Element, Holder, ProgramStream,
+    ReduceOperation, StreamStep, StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
 };
 use common::app::{BLOCKING_STREAM, CAPTURE_THREAD_LOCAL, Handle, LEGACY_STREAM, NON_BLOCKING_STREAM};
 use common::{App, app, devices, devices_with, isolated, isolated_each, on_simulated_driver};
@@ -131,11 +131,13 @@ fn a_small_copy_and_its_words_are_one_launch() {
             // The stream does not wait for the default stream.
             app.cuStreamSynchronize(0).unwrap();
             (0..5).for_each(|index| words.store(index, if index == 0 { 1 } else { 9 }));
+            let slot = stream.copy_slot();
+            assert_eq!(slot.is_some(), vendor() == Vendor::Nvidia);
             let copy = StreamStep::Copy {
                 dst: std::ptr::with_exposed_provenance_mut(to as usize),
                 src: std::ptr::with_exposed_provenance(from as usize),
                 len,
-                by_kernel,
+                by_kernel: slot.as_ref().map(CopySlot::number).filter(|_| by_kernel),
             };
             let steps = [
                 StreamStep::Word(WordOperation::wait(at(0), 1, WaitCondition::Equal)),

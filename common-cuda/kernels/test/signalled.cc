@@ -20,13 +20,13 @@ int main(int, char **) {
             expected = target;
             for (u64 i = 0; i < len; i++) expected[base + to + i] = source[first + from + i];
             u64 words[4] = {7, 7, 7, 7};
-            struct Signalled copy = {(u64)target.data() + base + to, (u64)source.data() + first + from, len, {}, {}};
-            u64 given = len > 65536 ? 0 : place % 4;
+            struct Signalled copy = {(u64)target.data() + base + to, (u64)source.data() + first + from, len, 7, {}, {}};
+            u64 given = place % 4;
             if (given > 0) copy.before = {(u64)&words[0], 1};
             if (given > 1) copy.behind[0] = {(u64)&words[1], 2};
             if (given > 2) copy.behind[1] = {(u64)&words[2], 3};
-            OnCpu<struct Signalled>{cableway_copy_signalled, copy}.launch(given == 0 ? 3 : 1);
-            bool right = target == expected && words[3] == 7;
+            OnCpu<struct Signalled>{cableway_copy_signalled, copy}.launch(len > 65536 ? 3 : 1);
+            bool right = target == expected && words[3] == 7 && copied[7] == 0;
             for (u64 i = 0; i < 3; i++) right = right && words[i] == (given > i ? i + 1 : 7);
             if (!right) {
                 fprintf(stderr, "%llu bytes from %llu to %llu with %llu words are wrong\n", len, from, to, given);

@@ -17,7 +17,7 @@ mod stream_words;
 
 pub use buffer::DeviceBuffer;
 pub use order::CopyOrder;
-pub use program_stream::{ProgramStream, StreamStep};
+pub use program_stream::{CopySlot, ProgramStream, StreamStep};
 pub use scratch::Scratch;
 pub use scratch_pool::{PooledScratch, ScratchPool};
 pub use stream_queries::StreamQueries;

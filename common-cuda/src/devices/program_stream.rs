@@ -7,7 +7,7 @@ use crate::copies::CopyQueue;
 use crate::driver::{Failure, FailureKind, Stream};
 use crate::error::DeviceError;
 use crate::facts::Vendor;
-use crate::kernels::Signalled;
+use crate::kernels::{CopySlotNumber, Signalled};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::word_operation::{WordAccess, WordOperation};
 
@@ -36,9 +36,29 @@ pub enum StreamStep {
         src: *const u8,
         /// The length in bytes.
         len: usize,
-        /// Kernels in the stream's context may access both sides.
-        by_kernel: bool,
+        /// The slot of a kernel that may make the copy, because kernels in the stream's context may access both sides.
+        by_kernel: Option<CopySlotNumber>,
     },
+}
+
+/// A slot of copies that kernels make in a context. Copies that may overlap need slots of their own. It is dropped once the
+/// stream has passed them.
+pub struct CopySlot {
+    queue: Arc<CopyQueue>,
+    number: CopySlotNumber,
+}
+
+impl CopySlot {
+    /// Returns the number for [`StreamStep::Copy`].
+    pub fn number(&self) -> CopySlotNumber {
+        self.number
+    }
+}
+
+impl Drop for CopySlot {
+    fn drop(&mut self) {
+        self.queue.workspace.kernels.give_slot_back(self.number);
+    }
 }
 
 impl StreamStep {
@@ -196,7 +216,7 @@ impl ProgramStream {
     }
 
     /// Returns what a kernel does faster than a copy engine, if the steps begin with that, and the number of these steps: a
-    /// copy that is followed by a write. If it is small, the kernel also clears a word before it, and writes those behind it.
+    /// word that is cleared, perhaps, then a copy, then writes.
     fn copy_by_kernel(&self, steps: &[StreamStep]) -> Option<(Signalled, usize)> {
         let clears = match steps.first()? {
             StreamStep::Word(_) => return None,
@@ -204,16 +224,19 @@ impl ProgramStream {
             StreamStep::Copy { .. } => None,
         };
         let at = usize::from(clears.is_some());
-        let StreamStep::Copy { dst, src, len, by_kernel: true } = *steps.get(at)? else { return None };
-        let mut copy = Signalled::new(dst, src, len)?;
-        let behind = || steps[at + 1..].iter().map_while(StreamStep::word);
-        if !copy.takes_words() {
-            let is_write = |word: WordOperation| word.access == WordAccess::Write;
-            return (at == 0 && behind().next().is_some_and(is_write)).then_some((copy, 1));
-        }
+        let StreamStep::Copy { dst, src, len, by_kernel: Some(slot) } = *steps.get(at)? else { return None };
+        let mut copy = Signalled::new(dst, src, len, slot)?;
         copy.clear_before(clears);
-        let count = behind().take_while(|word| copy.write_behind(*word)).count();
+        let behind = steps[at + 1..].iter().map_while(StreamStep::word);
+        let count = behind.take_while(|word| copy.write_behind(*word)).count();
         (count != 0).then_some((copy, at + 1 + count))
+    }
+
+    /// Takes a slot for copies of the stream. Returns `None` if kernels make none, or all slots are in use.
+    pub fn copy_slot(&self) -> Option<CopySlot> {
+        let kernels = &self.queue.workspace.kernels;
+        let number = if self.copies_by_kernel { kernels.take_slot()? } else { return None };
+        Some(CopySlot { queue: self.queue.clone(), number })
     }
 
     /// Checks whether a graph that the stream captures can contain operations on words.

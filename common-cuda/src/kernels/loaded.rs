@@ -12,6 +12,7 @@ use super::lane::{Code, Lane, close};
 use super::launch::{Pieces, Strides, Work};
 use super::line::{Line, Track};
 use super::packed::Packed;
+use super::signalled::Slots;
 use crate::context::Context;
 use crate::driver::{Driver, Failure, Image, Priority, Stream};
 use crate::mapping_gate::Gate;
@@ -31,6 +32,7 @@ pub(crate) struct Kernels {
     state: Mutex<State>,
     /// The number of chances to skip before the next check.
     pass: AtomicU32,
+    pub(super) slots: Mutex<Slots>,
 }
 
 #[derive(Default)]
@@ -72,7 +74,8 @@ impl Kernels {
         wanted: bool,
         gate: Arc<Gate>,
     ) -> Kernels {
-        Kernels { context, default_stream, wanted, gate, state: Mutex::default(), pass: AtomicU32::new(0) }
+        let (state, pass, slots) = (Mutex::default(), AtomicU32::new(0), Mutex::new(Slots::new()));
+        Kernels { context, default_stream, wanted, gate, state, pass, slots }
     }
 
     /// Loads the kernels once, if the device is free or the default stream was just found `idle`, and if that is not held

@@ -35,5 +35,6 @@ pub(crate) use loaded::Kernels;
 pub(crate) use packed::{Packed, is_worth_a_launch};
 pub(crate) use reduce::{Class, Folding};
 pub(crate) use reducers::Reducers;
+pub use signalled::CopySlotNumber;
 pub(crate) use signalled::Signalled;
 pub(crate) use silence::Silence;

@@ -2,8 +2,8 @@
 //!
 //! A driver has a copy engine make a copy of a stream. The stream changes from its queue to that of the engine and back,
 //! which takes longer than a small copy: 5 us on each side of it, once the stream has waited for a word or run a kernel
-//! (`docs/decisions/022-copies-in-streams.md`). A kernel makes the copy without that. One block also writes the words of a
-//! small copy. Several blocks, which would have to agree on the last one, leave the words to the stream.
+//! (`docs/decisions/022-copies-in-streams.md`). A kernel makes the copy and writes the words without that. Its last
+//! block writes the words. Blocks count in a slot, which launches that may overlap do not share.
 
 use std::ffi::c_void;
 
@@ -13,6 +13,8 @@ use crate::word_operation::{WordAccess, WordOperation};
 
 /// The longest copy that a kernel makes (H200, NVLink): longer ones are as fast by a copy engine, whose stream changes queues.
 const MOST: u64 = 1 << 20;
+/// The number of slots, as in kernels/copy.cu.
+const SLOTS: u32 = 4096;
 /// The longest copy of one block.
 const MOST_ALONE: u64 = 64 << 10;
 /// The bytes of each of several blocks, and the most blocks.
@@ -36,26 +38,47 @@ pub(crate) struct Signalled {
     to: u64,
     from: u64,
     len: u64,
+    slot: u64,
     before: Written,
     behind: [Written; MOST_BEHIND],
 }
-const _: () = assert!(size_of::<Signalled>() == 24 + 3 * 16);
+const _: () = assert!(size_of::<Signalled>() == 32 + 3 * 16);
+
+/// The number of a slot in which the blocks of a launch count.
+#[derive(Clone, Copy, Debug)]
+pub struct CopySlotNumber(u32);
+
+/// The slots that are not in use.
+pub(super) struct Slots {
+    free: Vec<u32>,
+    /// Those from this one on were never used.
+    unused: u32,
+}
+
+impl Slots {
+    pub(super) const fn new() -> Slots {
+        Slots { free: Vec::new(), unused: 0 }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            let next = (self.unused < SLOTS).then_some(self.unused);
+            self.unused += u32::from(next.is_some());
+            next
+        })
+    }
+}
 
 impl Signalled {
     const NOTHING: Signalled = {
         let none = Written { address: 0, value: 0 };
-        Signalled { to: 0, from: 0, len: 0, before: none, behind: [none; MOST_BEHIND] }
+        Signalled { to: 0, from: 0, len: 0, slot: 0, before: none, behind: [none; MOST_BEHIND] }
     };
 
     /// Describes a copy without words. Returns `None` if a copy engine makes it as fast.
-    pub(crate) fn new(to: *mut u8, from: *const u8, len: usize) -> Option<Signalled> {
-        let len = len as u64;
-        (1..=MOST).contains(&len).then_some(Signalled { to: to as u64, from: from as u64, len, ..Signalled::NOTHING })
-    }
-
-    /// Returns whether the kernel can write words.
-    pub(crate) fn takes_words(&self) -> bool {
-        self.blocks() == 1
+    pub(crate) fn new(to: *mut u8, from: *const u8, len: usize, slot: CopySlotNumber) -> Option<Signalled> {
+        let (to, from, len, slot) = (to as u64, from as u64, len as u64, u64::from(slot.0));
+        (1..=MOST).contains(&len).then_some(Signalled { to, from, len, slot, ..Signalled::NOTHING })
     }
 
     fn blocks(&self) -> u32 {
@@ -89,6 +112,16 @@ impl Kernels {
         unsafe { self.launch_signalled(blocks, (&raw mut copy).cast::<c_void>(), stream) }
     }
 
+    /// Takes a slot, until [`give_slot_back`](Self::give_slot_back). Returns `None` if all are in use.
+    pub(crate) fn take_slot(&self) -> Option<CopySlotNumber> {
+        self.slots.lock().take().map(CopySlotNumber)
+    }
+
+    /// Gives a slot back whose launches are over.
+    pub(crate) fn give_slot_back(&self, slot: CopySlotNumber) {
+        self.slots.lock().free.push(slot.0);
+    }
+
     /// Returns the argument of a launch that does nothing.
     pub(super) fn nothing_signalled() -> Signalled {
         Signalled::NOTHING
@@ -101,17 +134,24 @@ mod tests {
     use crate::word_operation::WaitCondition;
 
     fn new(len: usize) -> Option<Signalled> {
-        Signalled::new(std::ptr::without_provenance_mut(64), std::ptr::without_provenance(128), len)
+        let (to, from) = (std::ptr::without_provenance_mut(64), std::ptr::without_provenance(128));
+        Signalled::new(to, from, len, CopySlotNumber(3))
     }
 
     #[test]
     fn blocks_are_as_many_as_the_length_needs() {
         assert!(new(0).is_none() && new((1 << 20) + 1).is_none());
-        let blocks = |len| new(len).map(|copy| (copy.blocks(), copy.takes_words()));
-        assert_eq!(blocks(1), Some((1, true)));
-        assert_eq!(blocks(64 << 10), Some((1, true)));
-        assert_eq!(blocks((64 << 10) + 1), Some((5, false)));
-        assert_eq!(blocks(1 << 20), Some((32, false)));
+        let blocks = |len| new(len).map(|copy| copy.blocks());
+        assert_eq!([1, 64 << 10, (64 << 10) + 1, 1 << 20].map(blocks), [Some(1), Some(1), Some(5), Some(32)]);
+    }
+
+    #[test]
+    fn a_slot_has_one_user() {
+        let mut slots = Slots::new();
+        let all: std::collections::HashSet<u32> = std::iter::from_fn(|| slots.take()).collect();
+        assert_eq!((all.len() as u32, all.iter().max()), (SLOTS, Some(&(SLOTS - 1))));
+        slots.free.push(17);
+        assert_eq!((slots.take(), slots.take()), (Some(17), None));
     }
 
     #[test]

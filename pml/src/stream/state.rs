@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use cableway_common_cuda::{MappingsHeld, ProgramStream, StreamWords};
+use cableway_common_cuda::{CopySlot, CopySlotNumber, MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
 
 use super::operation::Message;
@@ -38,6 +38,8 @@ pub(super) struct StreamState {
     handles: AtomicUsize,
     /// A stream that has reached this number has passed every post of a prepared operation. Changed with `last` locked.
     prepared_end: AtomicU64,
+    /// For the copies of puts, which do not overlap.
+    slot: OnceLock<Option<CopySlot>>,
     /// The stream as memory of peers knows it, once it puts.
     pub(super) user: OnceLock<Arc<dyn Passing>>,
     /// The driver would wait for the stream before it maps memory.
@@ -74,9 +76,15 @@ impl StreamState {
             errors: Mutex::default(),
             handles: AtomicUsize::new(0),
             prepared_end: AtomicU64::new(0),
+            slot: OnceLock::new(),
             user: OnceLock::new(),
             _held: held,
         }
+    }
+
+    /// Returns the slot of kernels that make the copies of puts.
+    pub(super) fn put_slot(&self) -> Option<CopySlotNumber> {
+        self.slot.get_or_init(|| self.program.copy_slot()).as_ref().map(CopySlot::number)
     }
 
     pub(super) fn words(&self) -> &Arc<StreamWords> {

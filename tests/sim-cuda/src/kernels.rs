@@ -323,7 +323,7 @@ fn launch(
             Kernel::Reduce(class) => Arguments::Reduce(class, Box::new(argument.cast::<Reduction>().read_unaligned())),
             Kernel::Signalled => {
                 let argument = argument.cast::<signalled::Argument>().read_unaligned();
-                return signalled::launch(argument, grid[0], handle);
+                return signalled::launch(argument, handle);
             }
             Kernel::Spin => return spin::launch(argument.cast::<u64>().read_unaligned(), &stream),
         }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::driver::crash;
 use crate::error::Outcome;
 use crate::kernel_memory::Memory;
 use crate::schedule::Work;
@@ -22,6 +21,7 @@ pub(crate) struct Argument {
     to: u64,
     from: u64,
     len: u64,
+    _slot: u64,
     before: Written,
     behind: [Written; 2],
 }
@@ -49,7 +49,7 @@ impl Work for Launch {
     }
 
     fn step(&mut self) -> bool {
-        let Argument { to, from, len, before, behind } = self.argument;
+        let Argument { to, from, len, before, behind, .. } = self.argument;
         match self.step {
             0 => self.write(before),
             1 if len != 0 => self.memory.copy(to, from, len),
@@ -63,14 +63,10 @@ impl Work for Launch {
 }
 
 /// Adds a launch to a stream, or to its capture.
-pub(crate) fn launch(argument: Argument, blocks: u32, stream: usize) -> Outcome {
+pub(crate) fn launch(argument: Argument, stream: usize) -> Outcome {
     let stream = stream::get(stream)?;
-    if stream.captures_call(move |on| launch(argument, blocks, on))? {
+    if stream.captures_call(move |on| launch(argument, on))? {
         return Ok(());
-    }
-    // Blocks end in any order.
-    if blocks != 1 && [argument.before, argument.behind[0], argument.behind[1]].iter().any(|word| word.address != 0) {
-        crash("several blocks write the word at", argument.behind[0].address as usize);
     }
     let memory = Memory::of(stream.context.clone());
     stream.submit(Box::new(Launch { argument, memory, step: 0 }))

@@ -246,8 +246,10 @@ impl Exchange {
             Ok(Reach::Mapped(mapped)) => {
                 let (from, to) = (address.expose_provenance(), mapped.address(place.offset).expose_provenance());
                 *pair.mapped.lock() = Some((place.exported.buffer_id, mapped));
-                let by_kernel = location.context == pair.state.program.location().context;
-                Ok(Direct { flags, copy: Some(Copy { from, to, len, by_kernel }) })
+                let program = &pair.state.program;
+                let by_kernel = location.context == program.location().context;
+                let slot = if by_kernel { program.copy_slot() } else { None };
+                Ok(Direct { flags, copy: Some(Copy { from, to, len, slot }) })
             }
             Ok(_) | Err(_) => Err(Obstacle::NotMapped),
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Mapped, StreamStep, WaitCondition, WordOperation};
+use cableway_common_cuda::{CopySlot, Mapped, StreamStep, WaitCondition, WordOperation};
 use parking_lot::Mutex;
 
 use super::board::{Flags, Line};
@@ -98,8 +98,8 @@ pub(super) struct Copy {
     /// In the mapping, which the pair keeps.
     pub(super) to: usize,
     pub(super) len: usize,
-    /// Kernels in the stream's context may read the buffer.
-    pub(super) by_kernel: bool,
+    /// For a kernel, if kernels in the stream's context may read the buffer. The posts of an operation do not overlap.
+    pub(super) slot: Option<CopySlot>,
 }
 
 impl Pair {
@@ -209,7 +209,8 @@ impl Pair {
                 Step::Clear(flag) => StreamStep::Clear(address(flag)),
                 Step::Raise(flag) => StreamStep::Word(WordOperation::write(address(flag), 1)),
                 Step::Copy => {
-                    let &Copy { from, to, len, by_kernel } = direct.copy.as_ref()?;
+                    let Copy { from, to, len, slot } = direct.copy.as_ref()?;
+                    let (from, to, len, by_kernel) = (*from, *to, *len, slot.as_ref().map(CopySlot::number));
                     let dst = std::ptr::with_exposed_provenance_mut(to);
                     StreamStep::Copy { dst, src: std::ptr::with_exposed_provenance(from), len, by_kernel }
                 }
