@@ -12,7 +12,7 @@ use super::lane::{Code, Lane, close};
 use super::launch::{Pieces, Strides, Work};
 use super::line::{Line, Track};
 use super::packed::Packed;
-use super::signalled::Slots;
+use super::slots::Slots;
 use crate::context::Context;
 use crate::driver::{Driver, Failure, Image, Priority, Stream};
 use crate::mapping_gate::Gate;

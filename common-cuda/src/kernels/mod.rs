@@ -26,6 +26,7 @@ mod reduce;
 mod reducers;
 mod signalled;
 mod silence;
+mod slots;
 
 pub(crate) use job::Job;
 pub(crate) use jobs::Jobs;
@@ -35,6 +36,6 @@ pub(crate) use loaded::Kernels;
 pub(crate) use packed::{Packed, is_worth_a_launch};
 pub(crate) use reduce::{Class, Folding};
 pub(crate) use reducers::Reducers;
-pub use signalled::CopySlotNumber;
 pub(crate) use signalled::Signalled;
 pub(crate) use silence::Silence;
+pub use slots::CopySlotNumber;

@@ -8,13 +8,12 @@
 use std::ffi::c_void;
 
 use super::Kernels;
+use super::slots::CopySlotNumber;
 use crate::driver::{Failure, Stream};
 use crate::word_operation::{WordAccess, WordOperation};
 
 /// The longest copy that a kernel makes (H200, NVLink): longer ones are as fast by a copy engine, whose stream changes queues.
 const MOST: u64 = 1 << 20;
-/// The number of slots, as in kernels/copy.cu.
-const SLOTS: u32 = 4096;
 /// The longest copy of one block.
 const MOST_ALONE: u64 = 64 << 10;
 /// The bytes of each of several blocks, and the most blocks.
@@ -44,31 +43,6 @@ pub(crate) struct Signalled {
 }
 const _: () = assert!(size_of::<Signalled>() == 32 + 3 * 16);
 
-/// The number of a slot in which the blocks of a launch count.
-#[derive(Clone, Copy, Debug)]
-pub struct CopySlotNumber(u32);
-
-/// The slots that are not in use.
-pub(super) struct Slots {
-    free: Vec<u32>,
-    /// Those from this one on were never used.
-    unused: u32,
-}
-
-impl Slots {
-    pub(super) const fn new() -> Slots {
-        Slots { free: Vec::new(), unused: 0 }
-    }
-
-    fn take(&mut self) -> Option<u32> {
-        self.free.pop().or_else(|| {
-            let next = (self.unused < SLOTS).then_some(self.unused);
-            self.unused += u32::from(next.is_some());
-            next
-        })
-    }
-}
-
 impl Signalled {
     const NOTHING: Signalled = {
         let none = Written { address: 0, value: 0 };
@@ -77,7 +51,7 @@ impl Signalled {
 
     /// Describes a copy without words. Returns `None` if a copy engine makes it as fast.
     pub(crate) fn new(to: *mut u8, from: *const u8, len: usize, slot: CopySlotNumber) -> Option<Signalled> {
-        let (to, from, len, slot) = (to as u64, from as u64, len as u64, u64::from(slot.0));
+        let (to, from, len, slot) = (to as u64, from as u64, len as u64, u64::from(slot.index()));
         (1..=MOST).contains(&len).then_some(Signalled { to, from, len, slot, ..Signalled::NOTHING })
     }
 
@@ -114,12 +88,12 @@ impl Kernels {
 
     /// Takes a slot, until [`give_slot_back`](Self::give_slot_back). Returns `None` if all are in use.
     pub(crate) fn take_slot(&self) -> Option<CopySlotNumber> {
-        self.slots.lock().take().map(CopySlotNumber)
+        self.slots.lock().take()
     }
 
     /// Gives a slot back whose launches are over.
     pub(crate) fn give_slot_back(&self, slot: CopySlotNumber) {
-        self.slots.lock().free.push(slot.0);
+        self.slots.lock().give_back(slot);
     }
 
     /// Returns the argument of a launch that does nothing.
@@ -135,7 +109,7 @@ mod tests {
 
     fn new(len: usize) -> Option<Signalled> {
         let (to, from) = (std::ptr::without_provenance_mut(64), std::ptr::without_provenance(128));
-        Signalled::new(to, from, len, CopySlotNumber(3))
+        Signalled::new(to, from, len, CopySlotNumber::FIRST)
     }
 
     #[test]
@@ -143,15 +117,6 @@ mod tests {
         assert!(new(0).is_none() && new((1 << 20) + 1).is_none());
         let blocks = |len| new(len).map(|copy| copy.blocks());
         assert_eq!([1, 64 << 10, (64 << 10) + 1, 1 << 20].map(blocks), [Some(1), Some(1), Some(5), Some(32)]);
-    }
-
-    #[test]
-    fn a_slot_has_one_user() {
-        let mut slots = Slots::new();
-        let all: std::collections::HashSet<u32> = std::iter::from_fn(|| slots.take()).collect();
-        assert_eq!((all.len() as u32, all.iter().max()), (SLOTS, Some(&(SLOTS - 1))));
-        slots.free.push(17);
-        assert_eq!((slots.take(), slots.take()), (Some(17), None));
     }
 
     #[test]
