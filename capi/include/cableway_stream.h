@@ -93,8 +93,8 @@ int cableway_stream_wait_signal(cableway_registration *registration, uint64_t of
                                 cableway_stream *stream);
 
 /*
- * Write a word, after all earlier work of the stream, and wait for one. The address is aligned, and that of device memory or of
- * registered host memory as the device sees it. Others access the word atomically.
+ * Write a word, after all earlier work of the stream, and wait for one. The address is aligned, and that of device memory or
+ * of registered host memory as the device sees it. Others access the word atomically.
  */
 int cableway_stream_write_value32(void *address, uint32_t value, cableway_stream *stream);
 int cableway_stream_write_value64(void *address, uint64_t value, cableway_stream *stream);

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use cableway::{PreparedPath, RawPrepared};
 
 use crate::arguments::{self, Out, rank};
+use crate::code::Failure;
 use crate::communicator::{Handled, named};
 use crate::datatype::Datatype;
 use crate::handle::{Handle, Named, free};
@@ -20,6 +21,19 @@ impl Named for Prepared {
     const NAME: &'static str = "prepared operation";
 }
 
+/// Prepares an operation, and stores its handle at the place. Nothing is prepared if the place is null.
+///
+/// # Safety
+/// The place is null or valid for a write.
+unsafe fn prepare(place: *mut *mut Handle<Prepared>, begin: impl FnOnce() -> Result<RawPrepared, Failure>) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let place = unsafe { Out::new(place, "the place for the prepared operation")? };
+        place.set(Box::into_raw(Handle::new(Prepared(begin()?))));
+        Ok(())
+    })
+}
+
 /// Prepares a send.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_stream_prepare_send(
@@ -33,13 +47,12 @@ unsafe extern "C" fn cableway_stream_prepare_send(
     made: *mut *mut Handle<Prepared>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(made, "the place for the prepared operation")?;
-        let buffer = Memory { address: buffer, count, datatype }.buffer()?;
-        let prepared = described(stream)?.prepare_send(&buffer, rank(to)?, tag, named(communicator)?)?;
-        place.set(Box::into_raw(Handle::new(Prepared(prepared))));
-        Ok(())
-    })
+    unsafe {
+        prepare(made, || {
+            let buffer = Memory { address: buffer, count, datatype }.buffer()?;
+            Ok(described(stream)?.prepare_send(&buffer, rank(to)?, tag, named(communicator)?)?)
+        })
+    }
 }
 
 /// Prepares a receive.
@@ -55,13 +68,12 @@ unsafe extern "C" fn cableway_stream_prepare_recv(
     made: *mut *mut Handle<Prepared>,
 ) -> c_int {
     // SAFETY: the C program's promises.
-    guard(|| unsafe {
-        let place = Out::new(made, "the place for the prepared operation")?;
-        let mut buffer = Memory { address: buffer, count, datatype }.buffer()?;
-        let prepared = described(stream)?.prepare_recv(&mut buffer, rank(source)?, tag, named(communicator)?)?;
-        place.set(Box::into_raw(Handle::new(Prepared(prepared))));
-        Ok(())
-    })
+    unsafe {
+        prepare(made, || {
+            let mut buffer = Memory { address: buffer, count, datatype }.buffer()?;
+            Ok(described(stream)?.prepare_recv(&mut buffer, rank(source)?, tag, named(communicator)?)?)
+        })
+    }
 }
 
 /// Waits for the other process's side.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cableway_base::Rank;
 use cableway_common_cuda::Vendor;
-use cableway_pml::{Place, Prepared, PreparedPath, PutPath, Signal, StreamBatch, StreamMessage};
+use cableway_pml::{Place, Prepared, PreparedPath, Signal, StreamBatch, StreamMessage};
 
 use super::RawRequest;
 use crate::buffer::sealed::{Readable, Writable};
@@ -12,7 +12,7 @@ use crate::communicator::Communicator;
 use crate::error::{ErrorKind, Operation};
 use crate::registration::RegisteredMemory;
 use crate::selector::{Sender, Tag, raw_rank};
-use crate::stream::{Kept, KeptList, StreamRef, add_receive, add_send};
+use crate::stream::{Kept, KeptList, StreamRef, add_put, add_receive, add_send};
 use crate::world::World;
 use crate::{Error, RawBuffer};
 
@@ -126,20 +126,9 @@ impl RawStream {
         let from = from.readable()?;
         let operation = Operation::one_sided("put", &to, from.len());
         let by = &self.stream.world.one_sided;
-        let put = |batch: &mut StreamBatch<'_>| {
-            // SAFETY: the promise of `new`'s caller.
-            unsafe {
-                match batch.put_alone(by, from, to, signal)? {
-                    PutPath::Stream => Ok(None),
-                    PutPath::Thread { .. } => {
-                        let message = batch.put(by, from, to, signal)?;
-                        batch.wait(&[&message]);
-                        Ok(Some(message))
-                    }
-                }
-            }
-        };
-        match self.add(operation, put)? {
+        // SAFETY: the promise of `new`'s caller.
+        let put = |batch: &mut StreamBatch<'_>| unsafe { add_put(batch, by, from, to, signal) };
+        match self.stream.add(operation, put)? {
             Some(message) => self.kept.keep(Kept { message: Arc::new(message), operation, _communicator: None }),
             None => by.note_stream_put(),
         }
@@ -159,7 +148,7 @@ impl RawStream {
             // SAFETY: the promise of `new`'s caller.
             unsafe { batch.wait_signal(by, memory.raw(), offset, value, from) }
         };
-        let message = Arc::new(self.add(operation, wait)?);
+        let message = Arc::new(self.stream.add(operation, wait)?);
         self.kept.keep(Kept { message, operation, _communicator: None });
         Ok(())
     }
@@ -238,7 +227,7 @@ impl RawStream {
         let buffer = buffer.readable()?;
         let operation = Operation::send(&buffer, to.0, to.1);
         // SAFETY: the promise of `new`'s caller.
-        let message = self.add(operation, |batch| unsafe { add_send(batch, on, buffer, to, blocks) })?;
+        let message = self.stream.add(operation, |batch| unsafe { add_send(batch, on, buffer, to, blocks) })?;
         Ok((self.keep(message, operation, on), operation))
     }
 
@@ -252,19 +241,8 @@ impl RawStream {
         let buffer = buffer.writable()?;
         let operation = Operation::receive(&buffer, from.0, from.1);
         // SAFETY: as in `add_send`.
-        let message = self.add(operation, |batch| unsafe { add_receive(batch, on, buffer, from, blocks) })?;
+        let message = self.stream.add(operation, |batch| unsafe { add_receive(batch, on, buffer, from, blocks) })?;
         Ok((self.keep(message, operation, on), operation))
-    }
-
-    /// Adds one call to the stream.
-    fn add<R>(
-        &self,
-        operation: Operation,
-        add: impl FnOnce(&mut StreamBatch<'_>) -> Result<R, cableway_pml::Error>,
-    ) -> Result<R, Error> {
-        let mut batch = self.stream.stream.batch()?;
-        let added = add(&mut batch).and_then(|added| batch.post().map(|()| added));
-        added.map_err(|error| operation.failed(error))
     }
 
     fn keep(&self, message: StreamMessage, operation: Operation, on: &Communicator) -> Arc<StreamMessage> {

@@ -1,7 +1,9 @@
 //! Messages as they are added to a stream.
 
+use std::sync::Arc;
+
 use cableway_base::Rank;
-use cableway_pml::{Buffer, Error, StreamBatch, StreamMessage};
+use cableway_pml::{Buffer, Error, OneSided, Place, PutPath, Signal, StreamBatch, StreamMessage};
 
 use crate::communicator::Communicator;
 use crate::selector::{Sender, Tag, raw_rank};
@@ -44,4 +46,25 @@ pub(crate) unsafe fn receive(
         batch.wait(&[&message]);
     }
     Ok(message)
+}
+
+/// Adds a put, for which the stream waits. Returns `None` if the stream makes it alone.
+///
+/// # Safety
+/// As [`StreamBatch::put`].
+pub(crate) unsafe fn put(
+    batch: &mut StreamBatch<'_>,
+    by: &Arc<OneSided>,
+    from: Buffer<'_>,
+    to: Place<'_>,
+    signal: Option<Signal<'_>>,
+) -> Result<Option<StreamMessage>, Error> {
+    // SAFETY: the caller's promise.
+    if unsafe { batch.put_alone(by, from, to, signal) }? == PutPath::Stream {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let message = unsafe { batch.put(by, from, to, signal) }?;
+    batch.wait(&[&message]);
+    Ok(Some(message))
 }

@@ -11,13 +11,14 @@ mod scope;
 use std::sync::Arc;
 
 use cableway_common_cuda::{Vendor, WaitCondition, WordAccess, WordOperation};
-use cableway_pml::{Stream, Streams};
+use cableway_pml::{Stream, StreamBatch, Streams};
 
+use crate::error::Operation;
 use crate::inner::Inner;
 use crate::world::World;
 use crate::{Error, ErrorKind};
 
-pub(crate) use add::{receive as add_receive, send as add_send};
+pub(crate) use add::{put as add_put, receive as add_receive, send as add_send};
 pub use calls::StreamCall;
 pub(crate) use kept::{Kept, KeptList};
 pub use lent::Lent;
@@ -118,6 +119,17 @@ impl StreamRef {
     /// That one.
     pub fn check(&self) -> Result<(), Error> {
         Ok(self.stream.check()?)
+    }
+
+    /// Adds one call to the stream.
+    pub(crate) fn add<R>(
+        &self,
+        operation: Operation,
+        add: impl FnOnce(&mut StreamBatch<'_>) -> Result<R, cableway_pml::Error>,
+    ) -> Result<R, Error> {
+        let mut batch = self.stream.batch()?;
+        let added = add(&mut batch).and_then(|added| batch.post().map(|()| added));
+        added.map_err(|error| operation.failed(error))
     }
 
     /// # Safety

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use cableway_base::Rank;
 use cableway_pml::{Place, PutPath, RemoteKey, Signal};
 
-use super::StreamRef;
 use super::kept::Kept;
 use super::lent::{Lent, Use};
 use super::scope::StreamScope;
+use super::{StreamRef, add};
 use crate::error::{Error, Operation};
 use crate::registration::RegisteredMemory;
 
@@ -72,13 +72,8 @@ impl<'scope> StreamScope<'scope, '_> {
         let put = || {
             let (mut batch, by) = (self.stream().batch()?, &self.world().one_sided);
             // SAFETY: the buffer is borrowed for as long as the scope, which ends after the put. `Lent` refuses conflicts.
-            if unsafe { batch.put_alone(by, from.buffer(), to, signal) }? == PutPath::Stream {
-                return batch.post().map(|()| None);
-            }
-            // SAFETY: as above.
-            let message = unsafe { batch.put(by, from.buffer(), to, signal) }?;
-            batch.wait(&[&message]);
-            batch.post().map(|()| Some(message))
+            let message = unsafe { add::put(&mut batch, by, from.buffer(), to, signal) }?;
+            batch.post().map(|()| message)
         };
         match put().map_err(|error| operation.failed(error))? {
             Some(message) => {

@@ -217,9 +217,7 @@ impl<'scope, 'env> StreamScope<'scope, 'env> {
         add: impl FnOnce(&mut StreamBatch<'_>) -> Result<StreamMessage, cableway_pml::Error>,
     ) -> Result<Arc<StreamMessage>, Error> {
         buffer.check(if operation.verb == "send" { Use::Read } else { Use::Write })?;
-        let mut batch = self.pending.stream.stream.batch()?;
-        let message = add(&mut batch).and_then(|message| batch.post().map(|()| message));
-        let message = Arc::new(message.map_err(|error| operation.failed(error))?);
+        let message = Arc::new(self.pending.stream.add(operation, add)?);
         self.keep_message(Kept { message: message.clone(), operation, _communicator: Some(on.clone()) });
         Ok(message)
     }

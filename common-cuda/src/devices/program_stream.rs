@@ -167,8 +167,7 @@ impl ProgramStream {
     }
 
     /// Adds steps to the stream, in their order. Adjacent operations on words reach the driver by one call. A small copy and
-    /// the writes beside it may become one kernel. If the stream
-    /// captures a graph, they become part of it.
+    /// the writes beside it may become one kernel. If the stream captures a graph, they become part of it.
     ///
     /// # Safety
     /// As [`operate`](Self::operate) and [`copy`](Self::copy), also at each launch of a graph that contains them.
