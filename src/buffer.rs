@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
+use cableway_common_cuda::Location;
 use cableway_datatype::Layout;
 use cableway_pml::Buffer;
 
@@ -120,7 +121,7 @@ unsafe impl<T: Data> Writable for Vec<T> {
 
 /// Host or device memory by its address: memory of `cudaMalloc`, of a pool, or of another library.
 ///
-/// The library looks up where the memory resides at each use. Work in the legacy default stream is ordered before the
+/// The library looks up where the memory resides at each use, unless it is [`located`](Self::located). Work in the legacy default stream is ordered before the
 /// message. Synchronize with other streams that use the memory before sending or receiving.
 #[derive(Debug)]
 pub struct RawBuffer<'a> {
@@ -141,6 +142,16 @@ impl<'a> RawBuffer<'a> {
     /// reads it while a message is received into it. Others may read memory that is only sent from.
     pub unsafe fn new(address: *mut c_void, len: u64) -> Self {
         RawBuffer { buffer: Buffer::bytes(address.cast(), len), life: PhantomData }
+    }
+
+    /// Describes the same bytes, whose location [`World::locate`](crate::World::locate) has found, so that messages do not
+    /// ask the driver. `None` has no effect, nor has the location of elements of a layout.
+    ///
+    /// # Safety
+    /// The bytes lie in the located allocation, which was not freed since.
+    pub unsafe fn located(mut self, location: Option<&'a Location>) -> Self {
+        self.buffer = self.buffer.located(location);
+        self
     }
 
     /// Describes `count` elements of `layout`, whose offsets count from `address`.
@@ -256,7 +267,7 @@ unsafe impl Writable for TypedSliceMut<'_> {
 unsafe impl<M: DeviceMemory + ?Sized> Readable for M {
     fn readable(&self) -> Result<Buffer<'_>, Error> {
         self.finish_writes()?;
-        Ok(Buffer::bytes(self.address().cast(), bytes(self)))
+        Ok(Buffer::bytes(self.address().cast(), bytes(self)).located(self.location()))
     }
 
     fn unit(&self) -> u64 {
@@ -268,7 +279,7 @@ unsafe impl<M: DeviceMemory + ?Sized> Readable for M {
 unsafe impl<M: DeviceMemoryMut + ?Sized> Writable for M {
     fn writable(&mut self) -> Result<Buffer<'_>, Error> {
         self.finish_uses()?;
-        Ok(Buffer::bytes(self.address().cast(), bytes(self)))
+        Ok(Buffer::bytes(self.address().cast(), bytes(self)).located(self.location()))
     }
 
     fn unit(&self) -> u64 {

@@ -160,8 +160,8 @@ pub use cableway_coll::{
 };
 pub use cableway_common_cuda::{
     BufferKind, CopyCost, CostOrigin, CostReport, DeviceBuffer, DeviceCosts, DeviceError, DeviceFacts, DeviceIndex,
-    Devices, DriverFacts, Facts, HIP_LIBDIR_VARIABLE, Known, LIBDIR_VARIABLE, Link, MemoryClass, PeerCosts, Vendor,
-    WaitCondition, WritesSeen,
+    Devices, DriverFacts, Facts, HIP_LIBDIR_VARIABLE, Known, LIBDIR_VARIABLE, Link, Location, MemoryClass, PeerCosts,
+    Vendor, WaitCondition, WritesSeen,
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cableway_base::{Counters, Parameters, Rank, Source};
-use cableway_common_cuda::Devices;
+use cableway_common_cuda::{Devices, Location};
 
 use crate::communicator::Communicator;
 use crate::device::Device;
 use crate::inner::{Inner, Seat};
-use crate::{Error, StartedBy};
+use crate::{Error, SendBuffer, StartedBy};
 
 /// This process as a member of its job. Every method may be called from any thread.
 ///
@@ -80,6 +80,16 @@ impl World {
     /// There is no driver, or no such device.
     pub fn device(&self, index: u32) -> Result<Device<'_>, Error> {
         Device::new(&self.inner.devices, index)
+    }
+
+    /// Finds out where memory lies, by a question to the driver. A [`RawBuffer`](crate::RawBuffer) and other
+    /// [`DeviceMemory`](crate::DeviceMemory) can keep the answer, so that messages do not ask again. Memory that the library
+    /// allocates does so by itself.
+    ///
+    /// # Errors
+    /// Work that is queued on the memory cannot be waited for.
+    pub fn locate(&self, memory: &(impl SendBuffer + ?Sized)) -> Result<Location, Error> {
+        Ok(memory.readable()?.locate(&self.inner.devices))
     }
 
     /// Returns the parameters in force.

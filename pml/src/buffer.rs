@@ -15,6 +15,7 @@ pub struct Buffer<'l> {
     count: u64,
     layout: Option<&'l Layout>,
     settled: bool,
+    located: Option<&'l Location>,
 }
 
 impl std::fmt::Debug for Buffer<'_> {
@@ -29,19 +30,28 @@ static BYTE: LazyLock<Layout> = LazyLock::new(|| Predefined::Byte.datatype().com
 
 impl<'l> Buffer<'l> {
     /// An empty buffer.
-    pub const EMPTY: Buffer<'static> = Buffer { address: std::ptr::null_mut(), count: 0, layout: None, settled: false };
+    pub const EMPTY: Buffer<'static> =
+        Buffer { address: std::ptr::null_mut(), count: 0, layout: None, settled: false, located: None };
 
     /// Describes `len` contiguous bytes of host or device memory. `address` is ignored if `len` is 0. A send only reads
     /// the bytes.
     #[inline]
     pub fn bytes(address: *const u8, len: u64) -> Self {
-        Buffer { address: address.cast_mut(), count: len, layout: None, settled: false }
+        Buffer { address: address.cast_mut(), count: len, layout: None, settled: false, located: None }
     }
 
     /// Describes `count` elements of `layout` at `address`. Operations keep the layout as long as they need it.
     #[inline]
     pub fn typed(address: *const u8, count: u64, layout: &'l Layout) -> Self {
-        Buffer { address: address.cast_mut(), count, layout: Some(layout), settled: false }
+        Buffer { address: address.cast_mut(), count, layout: Some(layout), settled: false, located: None }
+    }
+
+    /// Describes the same buffer, whose location is known, so that the driver is not asked for it. It is `None` if it is not
+    /// known. Of a buffer with a layout it is ignored.
+    #[inline]
+    pub fn located(mut self, location: Option<&'l Location>) -> Self {
+        self.located = location;
+        self
     }
 
     /// Describes the same buffer after the program's work on it: operations follow no default stream. A stream that waits
@@ -55,6 +65,11 @@ impl<'l> Buffer<'l> {
     /// wait for one of the program's streams, which may wait for the operation. So it follows no default stream then.
     pub(crate) fn for_peer(self, devices: &Devices) -> Self {
         if devices.are_mappings_held() { self.settled() } else { self }
+    }
+
+    /// Returns the location if it is known without a question.
+    pub(crate) fn known_location(&self) -> Option<Location> {
+        self.located.copied()
     }
 
     /// Returns whether operations follow no default stream.
@@ -134,16 +149,30 @@ impl<'l> Buffer<'l> {
 
     /// Copies the description, for a request that outlives the borrow.
     pub(crate) fn to_owned(self) -> OwnedBuffer {
-        let Buffer { address, count, layout, settled } = self;
-        OwnedBuffer { address, count, layout: layout.cloned(), settled }
+        let Buffer { address, count, layout, settled, located } = self;
+        OwnedBuffer { address, count, layout: layout.cloned(), settled, located: located.copied() }
     }
 
     /// Returns where its data lies. Asks the driver only if that may be necessary.
+    pub fn locate(&self, devices: &Devices) -> Location {
+        self.classify(devices)
+    }
+
+    /// As [`locate`](Self::locate), for the engine.
     #[inline]
     pub(crate) fn classify(&self, devices: &Devices) -> Location {
         match self.contiguous() {
-            Some((address, len)) => devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)),
+            Some(run) => self.classify_run(run, devices),
             None => self.layout_or_bytes().classify(self.address, self.count, devices),
+        }
+    }
+
+    /// As [`classify`](Self::classify), for the run that [`contiguous`](Self::contiguous) has returned.
+    #[inline]
+    pub(crate) fn classify_run(&self, (address, len): (*mut u8, u64), devices: &Devices) -> Location {
+        match self.located {
+            Some(location) if self.layout.is_none() && len != 0 => *location,
+            _ => devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)),
         }
     }
 
@@ -181,6 +210,7 @@ pub(crate) struct OwnedBuffer {
     count: u64,
     layout: Option<Layout>,
     settled: bool,
+    located: Option<Location>,
 }
 
 // SAFETY: the address is not dereferenced here. Code that does so relies on the host's promise.
@@ -190,7 +220,7 @@ unsafe impl Sync for OwnedBuffer {}
 
 impl OwnedBuffer {
     pub(crate) fn borrow(&self) -> Buffer<'_> {
-        let &OwnedBuffer { address, count, ref layout, settled } = self;
-        Buffer { address, count, layout: layout.as_ref(), settled }
+        let &OwnedBuffer { address, count, ref layout, settled, ref located } = self;
+        Buffer { address, count, layout: layout.as_ref(), settled, located: located.as_ref() }
     }
 }

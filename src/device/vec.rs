@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location};
 use zerocopy::IntoBytes;
 
 use super::{DeviceMemory, DeviceMemoryMut, DeviceSlice, DeviceSliceMut};
@@ -192,6 +192,10 @@ unsafe impl<T: Data> DeviceMemory for DeviceVec<T> {
 
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn location(&self) -> Option<&Location> {
+        self.buffer.located()
     }
 }
 

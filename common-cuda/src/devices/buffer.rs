@@ -1,12 +1,13 @@
 //! Device memory that Cableway allocates for a program.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Devices;
 use crate::context::Primary;
 use crate::driver::{Allocated, Driver, Failure, FailureKind};
 use crate::error::DeviceError;
 use crate::location::{BufferKind, DeviceIndex, Location};
+use crate::platform::Platform;
 
 /// An allocation in a device's primary context, which it keeps active. Dropping it frees the memory.
 ///
@@ -16,6 +17,8 @@ pub struct DeviceBuffer {
     memory: Allocated,
     devices: Devices,
     len: usize,
+    /// The location, once nothing more is to be found out about it.
+    location: OnceLock<Location>,
 }
 
 impl DeviceBuffer {
@@ -34,7 +37,7 @@ impl DeviceBuffer {
         let context = platform.primary(device)?;
         let made = context.allocate(kind, len);
         let memory = made.map_err(|failure| context.driver.error(failure, object()))?;
-        Ok(DeviceBuffer { context, memory, devices: devices.clone(), len })
+        Ok(DeviceBuffer { context, memory, devices: devices.clone(), len, location: OnceLock::new() })
     }
 
     /// Returns the address of the first byte. The CPU may access only [`BufferKind::Pinned`] and
@@ -56,7 +59,21 @@ impl DeviceBuffer {
 
     /// Returns its location as the driver reports it.
     pub fn location(&self) -> Location {
-        self.devices.classify(self.as_device_ptr(), self.len)
+        self.located().copied().unwrap_or_else(|| self.devices.classify(self.as_device_ptr(), self.len))
+    }
+
+    /// Returns its location if that does not change as long as the buffer exists, so that nobody need ask again. `None` for
+    /// memory that is not [`BufferKind::Device`], and for a while after a capture.
+    pub fn located(&self) -> Option<&Location> {
+        if self.location.get().is_none() && self.memory.kind == BufferKind::Device {
+            let found = self.devices.classify(self.as_device_ptr(), self.len);
+            let contexts = self.devices.platform_at(&found).and_then(Platform::contexts);
+            if contexts.is_some_and(|contexts| contexts.is_settled(&found)) {
+                // Another thread found the same.
+                let _ = self.location.set(found);
+            }
+        }
+        self.location.get()
     }
 
     /// Copies host memory into the buffer, from byte `offset` on. `source` may be written again on return. From

@@ -141,6 +141,11 @@ impl Contexts {
         Some(Location { class: MemoryClass::Device, device, context, buffer_id })
     }
 
+    /// Returns whether nothing more is to be found out about device memory at a location.
+    pub(crate) fn is_settled(&self, location: &Location) -> bool {
+        self.locate(location.buffer_id) == Some(*location) && self.has_synchronised(location.buffer_id)
+    }
+
     /// Remembers the result of [`locate`](Self::locate) for device memory at an address.
     pub(crate) fn remember(&self, address: *const u8, location: &Location) {
         let &Location { device: Some(device), context, buffer_id, .. } = location else { return };

@@ -83,6 +83,30 @@ struct State {
     starting: bool,
     /// Why the target answers no more.
     lost: Option<Error>,
+    /// Operations that are complete, for their memory.
+    spare: Vec<Arc<Operation>>,
+}
+
+/// The most operations that are kept for their memory: a window of them.
+const SPARE: usize = 64;
+
+impl State {
+    /// Returns an operation in memory that was used before, if nobody uses it any more.
+    fn renew(&mut self, operation: Operation) -> Arc<Operation> {
+        if let Some(mut spare) = self.spare.pop()
+            && let Some(place) = Arc::get_mut(&mut spare)
+        {
+            *place = operation;
+            return spare;
+        }
+        Arc::new(operation)
+    }
+
+    fn keep(&mut self, operation: Option<Arc<Operation>>) {
+        if self.spare.len() < SPARE {
+            self.spare.extend(operation);
+        }
+    }
 }
 
 impl Caller {
@@ -101,7 +125,7 @@ impl Caller {
             if let Some(error) = &state.lost {
                 return Err(error.clone());
             }
-            let operation = Arc::new(make(state.window.next_number()));
+            let operation = state.renew(make(state.window.next_number()));
             let now = state.window.add(operation.clone());
             Ok((operation, now))
         })?;
@@ -173,7 +197,8 @@ impl Caller {
     pub(super) fn ended(self: &Arc<Self>, to: Rank, number: u64) {
         let Some(lane) = self.known(to) else { return };
         let idle = lane.with(|state| {
-            let ready = state.window.end(number);
+            let (ended, ready) = state.window.end(number);
+            state.keep(ended);
             state.ready.extend(ready);
             state.ready.is_empty() || std::mem::replace(&mut state.starting, true)
         });

@@ -4,14 +4,16 @@
 //! for the memory's exposure, and goes by the owner. After the bytes have moved, this process gives the signal if the word is
 //! mapped here, or else asks the owner for it: processors change all words.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cableway_btl::{Flags, Region};
 use cableway_common_cuda::{Devices, Location, MemoryClass, Order, Strided};
 
 use super::caller::Caller;
-use super::exposures::{Begin, Ticket};
+use super::exposures::{Begin, Exposures, Ticket};
 use super::gates::Reach;
 use super::local::{Local, Memory};
 use super::operation::{Operation, Part};
@@ -19,26 +21,49 @@ use super::registry::Span;
 use super::target;
 use super::wire::Wish;
 use crate::am::INLINE_LIMIT;
-use crate::core::{Active, Done};
-use crate::error::Error;
+use crate::core::{Abilities, Active, Completion, Done};
 use crate::protocol::Slot;
 use crate::protocol::direct::{self, Access, Move, Way, WayCosts};
 use crate::shapes::Elements;
-use crate::tag::Request;
 use crate::wire::Exposed;
 
-/// A direct move under way.
-#[repr(C)]
-struct Moving {
-    /// The first field, so that both have the same address.
-    request: Request,
-    part: Part,
+/// The direct move of an operation, which makes one at most.
+pub(super) struct Moving {
+    completion: Completion,
+    /// While the move is under way, the part that it ends.
+    part: UnsafeCell<Option<Part>>,
+}
+
+// SAFETY: only two access the part: whoever starts the move, before that, and the hook, once after it. The rest is shared by
+// the engine's own protocol.
+unsafe impl Sync for Moving {}
+
+impl Default for Moving {
+    fn default() -> Self {
+        Moving { completion: Completion::new(), part: UnsafeCell::new(None) }
+    }
+}
+
+impl Moving {
+    /// Begins the move that ends `part`. The part keeps the operation, and this with it, until the move has ended.
+    ///
+    /// # Safety
+    /// This is of the part's operation, and was not begun before.
+    unsafe fn begin(&self, part: Part) -> Active {
+        let place = NonNull::from(&self.completion);
+        // SAFETY: nobody else accesses the part before the move is under way. The completion is inactive; the hook gets what
+        // it expects, which the part keeps until the hook takes it.
+        unsafe {
+            *self.part.get() = Some(part);
+            self.completion.set_hook(Some((moved, std::ptr::from_ref(self).cast_mut().cast())));
+            Active::new(place)
+        }
+    }
 }
 
 /// A direct move that may start.
 struct Plan<'p> {
     slot: &'p Slot,
-    access: Access,
     /// Whether the copies follow no default stream.
     settled: bool,
     /// The memory of this process.
@@ -53,51 +78,53 @@ struct Plan<'p> {
 type Blocks = [Strided; 2];
 
 impl Operation {
-    /// Starts to move the bytes directly. Returns false, and has started nothing, if they go by the owner.
-    pub(super) fn start_directly(self: &Arc<Self>, caller: &Arc<Caller>) -> bool {
+    /// Starts to move the bytes directly, which ends the part later. Returns the part, and has started nothing, if they go
+    /// by the owner.
+    pub(super) fn start_directly(self: &Arc<Self>, part: Part) -> Option<Part> {
         let (store, memory) = match &self.local {
             Local::Put(memory) => (true, memory),
             Local::Get(memory) => (false, memory),
-            Local::Atomic(_) => return false,
+            Local::Atomic(_) => return Some(part),
         };
+        let caller = part.caller().clone();
         // Nothing is cheaper than host data that travels with its request, so the memory is not looked up.
         let little = memory.len <= INLINE_LIMIT as u64 && !self.remote_on_device;
         if little || memory.len == 0 || self.to == caller.poster.rank() {
-            return false;
+            return Some(part);
         }
         let engine = caller.poster.engine();
         // The first operation connects, so that it can ask for the exposure, too.
-        let Ok(slot) = engine.peer(self.to) else { return false };
+        let Ok(slot) = engine.peer(self.to) else { return Some(part) };
         let location = memory.classify(engine.devices());
-        let in_blocks = self.elements.is_some() || memory.run().is_none();
-        let access = Access {
+        let access = |links| Access {
             store,
             len: memory.len,
             local_on_device: location.on_device(),
             local_page_locked: location.class == MemoryClass::Pinned,
             remote_on_device: self.remote_on_device,
-            in_blocks,
+            in_blocks: self.elements.is_some() || memory.run().is_none(),
             copy_only: engine.core().copy_only(),
             inline_limit: INLINE_LIMIT as u64,
-            links: slot.channel.lock().links.abilities(),
+            links,
             costs: WayCosts::NOT_ASKED,
         };
-        if direct::choose(&access) == Way::Owner {
-            return false;
-        }
-        let Some((address, len, blocks)) = self.places(memory, &location, engine.devices()) else { return false };
-        let Some(reach) = self.reach(caller) else { return false };
+        let Some((address, len, blocks)) = self.places(memory, &location, engine.devices()) else { return Some(part) };
+        let pays = || direct::choose(&access(slot.channel.lock().links.abilities())) == Way::Direct;
+        let Some(reach) = self.reach(&caller, pays) else { return Some(part) };
         let way = if store { reach.ways.write } else { reach.ways.read };
-        let started = way.is_some_and(|way| {
-            let settled = memory.settled;
-            // SAFETY: the operation keeps the memory until it is complete, and its use of the exposure until the move
-            // has ended.
-            unsafe { self.start_move(caller, Plan { slot, access, settled, address, len, location, way, blocks }) }
-        });
-        if !started {
+        let left = match way {
+            Some(way) => {
+                let plan = Plan { slot, settled: memory.settled, address, len, location, way, blocks };
+                // SAFETY: the operation keeps the memory until it is complete, and its use of the exposure until the move
+                // has ended.
+                unsafe { self.start_move(part, plan, access) }
+            }
+            None => Some(part),
+        };
+        if left.is_some() {
             caller.end_use(self.to, Ticket::from(&self.ask.span.name));
         }
-        started
+        left
     }
 
     /// Returns the range of this process's memory. If either memory is in blocks, returns those of both, too. Returns `None`
@@ -120,8 +147,8 @@ impl Operation {
         Some((address, len, Some([ours, target::strided(&self.ask.span, self.elements.as_deref())?])))
     }
 
-    /// Begins to use the exposure of the memory, or asks the owner for it.
-    fn reach(&self, caller: &Caller) -> Option<Arc<Reach>> {
+    /// Begins to use the exposure of the memory. If there is none and it `pays`, asks the owner for it.
+    fn reach(&self, caller: &Caller, pays: impl FnOnce() -> bool) -> Option<Arc<Reach>> {
         let len = self.elements.as_deref().map_or(self.ask.span.len, Elements::range);
         let span = &Span { len, ..self.ask.span };
         // The owner refuses a put with a wrong signal before it writes. Here only a word that the owner has exposed is
@@ -131,10 +158,12 @@ impl Operation {
             // A get writes nothing, so its word may be refused later. Its own bytes are checked below.
             _ => *span,
         };
-        let (begun, name) = caller.exposures_of(self.to, |exposures| match exposures.covers(&word) {
-            true => (exposures.begin(span), span.name),
-            false => (exposures.ask(&word.name), word.name),
-        })?;
+        let begin = |exposures: &mut Exposures<_>| exposures.covers(&word).then(|| (exposures.begin(span), span.name));
+        let (begun, name) = match caller.exposures_of(self.to, begin)? {
+            Some(begun) => begun,
+            None if pays() => (caller.exposures_of(self.to, |exposures| exposures.ask(&word.name))?, word.name),
+            None => return None,
+        };
         match begun {
             Begin::Use(reach) => Some(reach),
             Begin::Ask => {
@@ -145,55 +174,54 @@ impl Operation {
         }
     }
 
-    /// Starts the move if the links' costs are in its favour.
+    /// Starts the move if it pays. Otherwise returns the part.
     ///
     /// # Safety
     /// The memory stays valid, without conflicting accesses, and the peer's memory exposed, until the move has ended.
-    unsafe fn start_move(self: &Arc<Self>, caller: &Arc<Caller>, plan: Plan<'_>) -> bool {
-        let Plan { slot, mut access, settled, address, len, location, way, blocks } = plan;
+    unsafe fn start_move(&self, part: Part, plan: Plan<'_>, access: impl FnOnce(Abilities) -> Access) -> Option<Part> {
+        let Plan { slot, settled, address, len, location, way, blocks } = plan;
+        let caller = part.caller().clone();
         let engine = caller.poster.engine();
         let mut done = Done::default();
-        let started = engine.protocols.with(slot, &mut done, |cx, channel| {
+        let mut part = Some(part);
+        engine.protocols.with(slot, &mut done, |cx, channel| {
+            let mut access = access(channel.links.abilities());
             let named = |link: &&_| is_named(link, &way);
-            let Some(link) = channel.links.active.iter().find(named) else { return false };
+            let Some(link) = channel.links.active.iter().find(named) else { return };
             if blocks.is_some() && !link.has(Flags::DEVICE_STRIDED) {
-                return false;
+                return;
             }
             let mut order = Order::None;
             let own_device = access.is_by_own_device();
             // The owner cannot reach page-locked memory, so that its costs say nothing.
             if (access.local_on_device || access.remote_on_device) && !own_device {
                 access.costs = direct::costs(link, access.store, &location, &way.handle);
-                if direct::choose(&access) == Way::Owner {
-                    return false;
-                }
+            }
+            if direct::choose(&access) == Way::Owner {
+                return;
             }
             if own_device && !channel.state.page_locked.next(access.store) {
-                return false;
+                return;
             }
             if access.local_on_device && !settled {
                 let by_nic = link.has(Flags::DEVICE_DIRECT);
                 // A NIC follows no stream.
                 if by_nic && !engine.devices().ask_default_stream(&location).unwrap_or(false) {
-                    return false;
+                    return;
                 }
                 order = if by_nic { Order::None } else { engine.devices().order(&location) };
             }
-            let Some(part) = self.begin_part(caller) else { return false };
-            let moving = Box::into_raw(Box::new(Moving { request: Request::new(), part }));
-            // SAFETY: the request is new, and the hook gets the box that it expects.
-            unsafe { (*moving).request.set_hook(Some((moved, moving.cast()))) };
-            // SAFETY: the request is inactive, and the box lives until the hook frees it. It is not null.
-            let request = unsafe { Active::new(std::ptr::NonNull::new_unchecked(moving.cast())) };
+            let Some(part) = part.take() else { return };
+            // SAFETY: the part is this operation's, which starts once.
+            let request = unsafe { self.moving.begin(part) };
             let local = Region { address, len, location, order };
             let (store, remote_on_device, offset) = (access.store, access.remote_on_device, self.ask.span.offset);
             let what = Move { store, local, remote: way, remote_on_device, offset, blocks, len: self.ask.span.len };
             // SAFETY: the caller's promise.
             unsafe { direct::start(cx, channel, what, request) };
-            true
         });
         done.run();
-        started
+        part
     }
 }
 
@@ -201,16 +229,18 @@ fn is_named(link: &crate::core::Link, way: &Exposed) -> bool {
     (link.tag, link.ordinal) == (way.btl, way.ordinal)
 }
 
-/// Handles the end of a move. It is the hook of its request.
+/// Handles the end of a move. It is the hook of its completion.
 ///
 /// # Safety
-/// `user` is a leaked box of a [`Moving`], and nothing else uses it.
-unsafe fn moved(_request: *const Request, user: *mut c_void) {
-    // SAFETY: the caller's promise.
-    let Moving { request, part } = *unsafe { Box::from_raw(user.cast::<Moving>()) };
-    let result: Result<(), Error> = request.result().map(drop);
-    let (operation, caller) = part.of();
-    caller.end_use(operation.to, Ticket::from(&operation.ask.span.name));
-    operation.moved(&caller, result);
-    part.end(Ok(()));
+/// `user` is a [`Moving`] that has begun. This is called once.
+unsafe fn moved(_completion: *const Completion, user: *mut c_void) {
+    // SAFETY: the caller's promise; the part keeps the memory.
+    let moving = unsafe { &*user.cast::<Moving>() };
+    // SAFETY: the move has ended, and this alone is told.
+    let (part, outcome) = unsafe { ((*moving.part.get()).take(), moving.completion.outcome_mut()) };
+    let result = outcome.error.take().map_or(Ok(()), |error| Err(*error));
+    let Some(part) = part else { return };
+    let operation = part.operation();
+    part.caller().end_use(operation.to, Ticket::from(&operation.ask.span.name));
+    part.moved(result);
 }

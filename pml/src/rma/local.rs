@@ -24,6 +24,8 @@ pub(super) struct Memory {
     pub(super) len: u64,
     /// The copies follow no default stream (`Buffer::settled`).
     pub(super) settled: bool,
+    /// Where it lies, if that is known.
+    located: Option<Location>,
     elements: Option<Box<(u64, Layout)>>,
 }
 
@@ -35,7 +37,8 @@ impl Memory {
             (None, Some(layout)) => (buffer.address(), Some(Box::new((buffer.count(), layout.clone())))),
             (run, _) => (run.map_or(std::ptr::null_mut(), |(address, _)| address), None),
         };
-        Ok(Memory { address: address.expose_provenance(), len, settled, elements })
+        let located = buffer.known_location();
+        Ok(Memory { address: address.expose_provenance(), len, settled, located, elements })
     }
 
     /// Returns the address of the first byte if the memory is one run.
@@ -59,7 +62,7 @@ impl Memory {
     pub(super) fn buffer(&self) -> Buffer<'_> {
         let address = std::ptr::with_exposed_provenance(self.address);
         let buffer = match &self.elements {
-            None => Buffer::bytes(address, self.len),
+            None => Buffer::bytes(address, self.len).located(self.located.as_ref()),
             Some(elements) => Buffer::typed(address, elements.0, &elements.1),
         };
         if self.settled { buffer.settled() } else { buffer }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use cableway_base::Rank;
 use cableway_common_cuda::Devices;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::caller::Caller;
+use super::direct::Moving;
 use super::local::Local;
 use super::registry::Span;
 use super::wire::{ASK, Answer, Ask, BLOCKS_IN_ASK, GIVEN, SHAPE, Wish};
@@ -28,6 +29,7 @@ pub(super) struct Operation {
     pub(super) local: Local,
     /// Whether the target's memory is on a device, as its key tells.
     pub(super) remote_on_device: bool,
+    pub(super) moving: Moving,
     state: Mutex<State>,
 }
 
@@ -58,37 +60,32 @@ impl Operation {
         user: Active,
     ) -> Self {
         let state = State { left: 1, answered: false, moved: false, error: None, dropped: false, user: Some(user) };
-        Operation { to, ask, elements, local, remote_on_device, state: Mutex::new(state) }
+        let (moving, state) = (Moving::default(), Mutex::new(state));
+        Operation { to, ask, elements, local, remote_on_device, moving, state }
     }
 
     /// Starts the operation, directly or by the owner, unless it has failed already.
     pub(super) fn start(self: &Arc<Self>, caller: &Arc<Caller>) {
         let Some(part) = self.begin_part(caller) else { return };
-        if !self.start_directly(caller) {
+        // A direct move ends the part later.
+        if let Some(part) = self.start_directly(part) {
             self.start_by_owner(caller);
+            part.end(Ok(()));
         }
-        part.end(Ok(()));
     }
 
-    /// Handles the end of a direct move: goes by the owner if the link refused it, and gives the signal or asks for it.
-    pub(super) fn moved(self: &Arc<Self>, caller: &Arc<Caller>, result: Result<(), Error>) {
+    /// Gives the signal of bytes that this process has moved, or asks for it. Returns whether the operation is answered.
+    fn signalled(self: &Arc<Self>, caller: &Arc<Caller>) -> bool {
+        let (Wish::Put(Some(signal)) | Wish::Get(Some(signal))) = &self.ask.wish else { return true };
         if self.state.lock().answered {
-            return;
+            return false;
         }
-        match result {
-            Err(Error::Btl(cableway_btl::Error::Unavailable { .. })) => return self.start_by_owner(caller),
-            Err(error) => return self.fail(caller, error),
-            Ok(()) => caller.poster.engine().core().counters.one_sided_direct.increment(),
-        }
-        if let Wish::Put(Some(signal)) | Wish::Get(Some(signal)) = &self.ask.wish
-            && !caller.give_mapped_signal(self.to, signal)
-        {
+        let given = caller.give_mapped_signal(self.to, signal);
+        if !given {
             self.state.lock().moved = true;
-            return self.ask_for_signal(caller);
+            self.ask_for_signal(caller);
         }
-        if !std::mem::replace(&mut self.state.lock().answered, true) {
-            self.end_part(caller, Ok(()));
-        }
+        given
     }
 
     /// Asks the owner for the signal once the bytes have moved, unless the operation has failed.
@@ -217,7 +214,7 @@ impl Operation {
 
     /// Begins a part, which the operation waits for. Returns `None` if the operation was answered or has failed: then
     /// its buffer must not be used.
-    pub(super) fn begin_part(self: &Arc<Self>, caller: &Arc<Caller>) -> Option<Part> {
+    fn begin_part(self: &Arc<Self>, caller: &Arc<Caller>) -> Option<Part> {
         let mut state = self.state.lock();
         if state.answered {
             return None;
@@ -227,18 +224,21 @@ impl Operation {
     }
 
     fn end_part(self: &Arc<Self>, caller: &Arc<Caller>, result: Result<(), Error>) {
-        let (user, error) = {
-            let mut state = self.state.lock();
-            if let Err(error) = result {
-                state.error.get_or_insert(error);
-            }
-            state.left -= 1;
-            if state.left > 0 {
-                return;
-            }
-            let dropped = state.dropped.then_some(Error::Finalized);
-            (state.user.take(), state.error.take().or(dropped))
-        };
+        self.end_parts(caller, self.state.lock(), 1, result);
+    }
+
+    /// Ends as many parts, and the operation if these were the last.
+    fn end_parts(&self, caller: &Arc<Caller>, mut state: MutexGuard<'_, State>, parts: u32, result: Result<(), Error>) {
+        if let Err(error) = result {
+            state.error.get_or_insert(error);
+        }
+        state.left -= parts;
+        if state.left > 0 {
+            return;
+        }
+        let dropped = state.dropped.then_some(Error::Finalized);
+        let (user, error) = (state.user.take(), state.error.take().or(dropped));
+        drop(state);
         let Some(user) = user else { return };
         let status = Status { source: self.to as i32, tag: 0, len: self.ask.span.len, cancelled: false };
         let mut done = Done::default();
@@ -256,9 +256,38 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Returns the operation, and its process's other ones.
-    pub(super) fn of(&self) -> (Arc<Operation>, Arc<Caller>) {
-        (self.operation.clone(), self.caller.clone())
+    pub(super) fn operation(&self) -> &Arc<Operation> {
+        &self.operation
+    }
+
+    /// Returns the operations of this process.
+    pub(super) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
+    /// Handles the end of a direct move: goes by the owner if the link refused it, and gives the signal or asks for it.
+    pub(super) fn moved(mut self, result: Result<(), Error>) {
+        let Part { operation, caller, .. } = &self;
+        let answered = match result {
+            Ok(()) => {
+                caller.poster.engine().core().counters.one_sided_direct.increment();
+                operation.signalled(caller)
+            }
+            Err(_) if operation.state.lock().answered => false,
+            Err(Error::Btl(cableway_btl::Error::Unavailable { .. })) => {
+                operation.start_by_owner(caller);
+                false
+            }
+            Err(error) => {
+                operation.fail(caller, error);
+                false
+            }
+        };
+        self.open = false;
+        let (operation, caller) = (&self.operation, &self.caller);
+        let mut state = operation.state.lock();
+        let first = answered && !std::mem::replace(&mut state.answered, true);
+        operation.end_parts(caller, state, 1 + u32::from(first), Ok(()));
     }
 
     /// Ends the landing of a get's data, and asks for the signal if that is missing.

@@ -3,13 +3,22 @@
 //! An operation after a fence starts once every operation before the fence is complete. Without a fence, operations are
 //! independent of each other.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Operations `T` to one target.
 pub(super) struct Window<T> {
     next: u64,
-    under_way: BTreeMap<u64, T>,
+    under_way: UnderWay<T>,
     held: VecDeque<Held<T>>,
+}
+
+/// Operations by their numbers, each greater than those before. It takes less than a tree, because most operations end in
+/// the order of their numbers.
+struct UnderWay<T> {
+    /// Without an operation that is complete at the front.
+    entries: VecDeque<(u64, Option<T>)>,
+    /// The number of operations.
+    len: usize,
 }
 
 enum Held<T> {
@@ -19,7 +28,55 @@ enum Held<T> {
 
 impl<T> Default for Window<T> {
     fn default() -> Self {
-        Window { next: 0, under_way: BTreeMap::new(), held: VecDeque::new() }
+        Window { next: 0, under_way: UnderWay { entries: VecDeque::new(), len: 0 }, held: VecDeque::new() }
+    }
+}
+
+impl<T> UnderWay<T> {
+    /// Entries of complete operations that are kept, beyond one for each operation under way.
+    const SPARE: usize = 64;
+
+    /// Adds an operation. Its number is the greatest.
+    fn push(&mut self, number: u64, operation: T) {
+        self.entries.push_back((number, Some(operation)));
+        self.len += 1;
+    }
+
+    fn find(&self, number: u64) -> Option<usize> {
+        self.entries.binary_search_by_key(&number, |(number, _)| *number).ok()
+    }
+
+    fn get(&self, number: u64) -> Option<&T> {
+        self.entries.get(self.find(number)?)?.1.as_ref()
+    }
+
+    fn remove(&mut self, number: u64) -> Option<T> {
+        let at = self.find(number)?;
+        let removed = self.entries[at].1.take()?;
+        self.len -= 1;
+        while let Some((_, None)) = self.entries.front() {
+            self.entries.pop_front();
+        }
+        // One operation that stays does not keep the entries of all later ones.
+        if self.entries.len() > 2 * self.len + Self::SPARE {
+            self.entries.retain(|(_, operation)| operation.is_some());
+        }
+        Some(removed)
+    }
+
+    /// Returns the number of the first operation.
+    fn first(&self) -> Option<u64> {
+        self.entries.front().map(|(number, _)| *number)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Removes all operations.
+    fn take(&mut self) -> impl Iterator<Item = T> + use<T> {
+        self.len = 0;
+        std::mem::take(&mut self.entries).into_iter().filter_map(|(_, operation)| operation)
     }
 }
 
@@ -34,7 +91,7 @@ impl<T: Clone> Window<T> {
         let number = self.next;
         self.next += 1;
         if self.held.is_empty() {
-            self.under_way.insert(number, operation);
+            self.under_way.push(number, operation);
             return true;
         }
         self.held.push_back(Held::Operation(number, operation));
@@ -49,23 +106,23 @@ impl<T: Clone> Window<T> {
         }
     }
 
-    /// Removes an operation that is complete. Returns those that start now, in the order in which they were added.
-    pub(super) fn end(&mut self, number: u64) -> Vec<T> {
-        self.under_way.remove(&number);
+    /// Removes an operation that is complete. Returns it, and those that start now, in the order in which they were added.
+    pub(super) fn end(&mut self, number: u64) -> (Option<T>, Vec<T>) {
+        let ended = self.under_way.remove(number);
         let mut starting = Vec::new();
         if !self.under_way.is_empty() {
-            return starting;
+            return (ended, starting);
         }
         while matches!(self.held.front(), Some(Held::Fence)) {
             self.held.pop_front();
         }
         while let Some(Held::Operation(..)) = self.held.front() {
             if let Some(Held::Operation(number, operation)) = self.held.pop_front() {
-                self.under_way.insert(number, operation.clone());
+                self.under_way.push(number, operation.clone());
                 starting.push(operation);
             }
         }
-        starting
+        (ended, starting)
     }
 
     /// Returns whether an operation that is added now does not start at once.
@@ -80,12 +137,12 @@ impl<T: Clone> Window<T> {
 
     /// Returns an operation that is under way.
     pub(super) fn under_way(&self, number: u64) -> Option<&T> {
-        self.under_way.get(&number)
+        self.under_way.get(number)
     }
 
     /// Removes all operations and fences.
     pub(super) fn clear(&mut self) -> Vec<T> {
-        let started = std::mem::take(&mut self.under_way).into_values();
+        let started = self.under_way.take();
         let held = std::mem::take(&mut self.held).into_iter().filter_map(|held| match held {
             Held::Fence => None,
             Held::Operation(_, operation) => Some(operation),
@@ -95,7 +152,7 @@ impl<T: Clone> Window<T> {
 
     /// Returns whether every operation with a number below `number` is complete.
     pub(super) fn is_complete_below(&self, number: u64) -> bool {
-        let first = self.under_way.first_key_value().map(|(first, _)| *first);
+        let first = self.under_way.first();
         // Operations that are held have greater numbers than one under way, and there is one while some are held.
         first.is_none_or(|first| first >= number)
     }
@@ -151,13 +208,19 @@ mod tests {
                         }
                         let number = under_way[which.index(under_way.len())];
                         ended.push(number);
-                        started.extend(window.end(number));
+                        let (this, starting) = window.end(number);
+                        prop_assert_eq!(this, Some(number));
+                        started.extend(starting);
                     }
                 }
                 // Exactly the operations start that may.
                 for number in 0..group.len() as u64 {
                     let may = complete_before(&group, &ended, group[number as usize]);
                     prop_assert_eq!(started.contains(&number), may, "operation {}", number);
+                }
+                for number in 0..group.len() as u64 {
+                    let under_way = started.contains(&number) && !ended.contains(&number);
+                    prop_assert_eq!(window.under_way(number), under_way.then_some(&number));
                 }
                 for number in 0..=group.len() as u64 {
                     let complete = (0..number).all(|before| ended.contains(&before));
@@ -166,5 +229,19 @@ mod tests {
                 prop_assert!(started.is_sorted());
             }
         }
+    }
+    #[test]
+    fn an_operation_that_stays_keeps_no_room_for_later_ones() {
+        let mut window = Window::default();
+        window.add(0);
+        for number in 1..10_000_u64 {
+            window.add(number);
+            window.end(number);
+        }
+        assert!(window.under_way.entries.capacity() < 256, "{}", window.under_way.entries.capacity());
+        assert_eq!((window.under_way(0), window.under_way(9_999)), (Some(&0), None));
+        assert!(window.is_complete_below(0) && !window.is_complete_below(1));
+        window.end(0);
+        assert!(window.is_idle() && window.is_complete_below(10_000));
     }
 }

@@ -53,8 +53,8 @@ pub(super) unsafe fn leaves_at_once(
     if !fits || links.listed || !links.credit.covers(cost) {
         return NOT_TAKEN;
     }
+    let location = buffer.classify_run((address, len), engine.devices());
     let len = len as usize;
-    let location = engine.devices().classify(address, len);
     if location.on_device() {
         return FastPath::NotTaken(Some(location));
     }

@@ -90,11 +90,16 @@ impl Memory {
     unsafe fn view(&self, slot: u32, size: u64) -> RawBuffer<'_> {
         let address = self.address(slot, size).cast();
         // SAFETY: within the allocation, and the caller's promise.
-        unsafe {
+        let buffer = unsafe {
             match &self.shape {
                 Shape::Contiguous => RawBuffer::new(address, size),
                 Shape::Blocks(blocks) => RawBuffer::typed(address, size / blocks.size(), blocks.layout()),
             }
+        };
+        match &self.storage {
+            // SAFETY: within this allocation, which lives as long as `self`.
+            Storage::Device(device) => unsafe { buffer.located(device.located()) },
+            Storage::Host(_) | Storage::Shared(_) => buffer,
         }
     }
 

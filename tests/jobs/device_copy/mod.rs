@@ -258,8 +258,8 @@ fn shared_calls() {
             lines.map(|(_, count)| count.parse::<u64>().expect("a count")).sum()
         };
         let asked = made(&["cuPointerGetAttributes"]);
-        // Includes the windows before the timed ones.
-        assert!((MESSAGES..=MESSAGES * 5 / 4).contains(&asked), "where buffers are is asked {asked} times: {text}");
+        // The command's memory is the library's, which knows where it is.
+        assert!(asked <= MESSAGES / 32, "where buffers are is asked {asked} times: {text}");
         copies.push(made(&["cuLaunchKernel", "cuMemcpyBatchAsync", "cuMemcpyAsync"]));
         let ordered = made(&["cuEventRecord", "cuStreamWaitEvent", "cuStreamQuery"]);
         assert!(ordered <= MESSAGES / 4, "the default stream is asked about {ordered} times: {text}");
