@@ -68,8 +68,9 @@ impl<'l> Buffer<'l> {
     }
 
     /// Returns the location if it is known without a question.
-    pub(crate) fn known_location(&self) -> Option<Location> {
-        self.located.copied()
+    #[inline]
+    pub(crate) fn known_location(&self) -> Option<&Location> {
+        self.located
     }
 
     /// Returns whether operations follow no default stream.

@@ -162,6 +162,12 @@ impl Devices {
         self.expected() && !host_ranges::contain(address as usize, len) && self.look_up(address, len).on_device()
     }
 
+    /// Returns the location of an allocation by its id, if it is known without a question to the driver.
+    #[inline]
+    pub fn located(&self, buffer_id: u64) -> Option<Location> {
+        if buffer_id == 0 { None } else { self.platform_of_id(buffer_id)?.contexts()?.locate(buffer_id) }
+    }
+
     fn look_up(&self, address: *const u8, len: usize) -> Location {
         let [first, second] = &self.state.platforms;
         let there = |platform: &Option<Platform>| platform.as_ref().is_some_and(Platform::may_be_there);

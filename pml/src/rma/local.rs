@@ -24,21 +24,30 @@ pub(super) struct Memory {
     pub(super) len: u64,
     /// The copies follow no default stream (`Buffer::settled`).
     pub(super) settled: bool,
-    /// Where it lies, if that is known.
-    located: Option<Location>,
+    /// The id of its allocation, if its location is known; otherwise 0.
+    buffer_id: u64,
     elements: Option<Box<(u64, Layout)>>,
 }
 
 impl Memory {
     /// Describes a buffer.
+    #[inline]
     pub(super) fn of(buffer: Buffer<'_>) -> Result<Memory, Error> {
-        let (len, settled) = (buffer.packed_len()?, buffer.is_settled());
-        let (address, elements) = match (buffer.contiguous(), buffer.layout()) {
-            (None, Some(layout)) => (buffer.address(), Some(Box::new((buffer.count(), layout.clone())))),
-            (run, _) => (run.map_or(std::ptr::null_mut(), |(address, _)| address), None),
+        let Some(layout) = buffer.layout() else {
+            let (address, len) = (buffer.address().expose_provenance(), buffer.count());
+            let (settled, buffer_id) = (buffer.is_settled(), buffer.known_location().map_or(0, |at| at.buffer_id));
+            return Ok(Memory { address, len, settled, buffer_id, elements: None });
         };
-        let located = buffer.known_location();
-        Ok(Memory { address: address.expose_provenance(), len, settled, located, elements })
+        Memory::of_elements(buffer, layout)
+    }
+
+    fn of_elements(buffer: Buffer<'_>, layout: &Layout) -> Result<Memory, Error> {
+        let (len, settled) = (buffer.packed_len()?, buffer.is_settled());
+        let (address, elements) = match buffer.contiguous() {
+            None => (buffer.address(), Some(Box::new((buffer.count(), layout.clone())))),
+            Some((address, _)) => (address, None),
+        };
+        Ok(Memory { address: address.expose_provenance(), len, settled, buffer_id: 0, elements })
     }
 
     /// Returns the address of the first byte if the memory is one run.
@@ -50,9 +59,13 @@ impl Memory {
     /// Returns where the memory lies.
     #[inline]
     pub(super) fn classify(&self, devices: &Devices) -> Location {
-        self.buffer().classify(devices)
+        match devices.located(self.buffer_id) {
+            Some(location) if self.len != 0 => location,
+            _ => self.buffer().classify(devices),
+        }
     }
 
+    #[inline]
     pub(super) fn is_on_device(&self, devices: &Devices) -> bool {
         self.len > 0 && self.classify(devices).on_device()
     }
@@ -62,7 +75,7 @@ impl Memory {
     pub(super) fn buffer(&self) -> Buffer<'_> {
         let address = std::ptr::with_exposed_provenance(self.address);
         let buffer = match &self.elements {
-            None => Buffer::bytes(address, self.len).located(self.located.as_ref()),
+            None => Buffer::bytes(address, self.len),
             Some(elements) => Buffer::typed(address, elements.0, &elements.1),
         };
         if self.settled { buffer.settled() } else { buffer }
