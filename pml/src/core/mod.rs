@@ -24,7 +24,7 @@ mod sleep;
 mod table;
 
 pub(crate) use batches::Plain;
-pub(crate) use completion::{Active, Completion, Done};
+pub(crate) use completion::{Active, Completion, Done, Hook};
 pub(crate) use connect::Peers;
 pub(crate) use copies::Copies;
 pub(crate) use failure::disconnect;

@@ -4,9 +4,7 @@
 //! for the memory's exposure, and goes by the owner. After the bytes have moved, this process gives the signal if the word is
 //! mapped here, or else asks the owner for it: processors change all words.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cableway_btl::{Flags, Region};
@@ -16,50 +14,16 @@ use super::caller::Caller;
 use super::exposures::{Begin, Exposures, Ticket};
 use super::gates::Reach;
 use super::local::{Local, Memory};
-use super::operation::{Operation, Part};
+use super::operation::{Moving, Operation, Part};
 use super::registry::Span;
 use super::target;
 use super::wire::Wish;
 use crate::am::INLINE_LIMIT;
-use crate::core::{Abilities, Active, Completion, Done};
+use crate::core::{Abilities, Completion, Done};
 use crate::protocol::Slot;
 use crate::protocol::direct::{self, Access, Move, Way, WayCosts};
 use crate::shapes::Elements;
 use crate::wire::Exposed;
-
-/// The direct move of an operation, which makes one at most.
-pub(super) struct Moving {
-    completion: Completion,
-    /// While the move is under way, the part that it ends.
-    part: UnsafeCell<Option<Part>>,
-}
-
-// SAFETY: only two access the part: whoever starts the move, before that, and the hook, once after it. The rest is shared by
-// the engine's own protocol.
-unsafe impl Sync for Moving {}
-
-impl Default for Moving {
-    fn default() -> Self {
-        Moving { completion: Completion::new(), part: UnsafeCell::new(None) }
-    }
-}
-
-impl Moving {
-    /// Begins the move that ends `part`. The part keeps the operation, and this with it, until the move has ended.
-    ///
-    /// # Safety
-    /// This is of the part's operation, and was not begun before.
-    unsafe fn begin(&self, part: Part) -> Active {
-        let place = NonNull::from(&self.completion);
-        // SAFETY: nobody else accesses the part before the move is under way. The completion is inactive; the hook gets what
-        // it expects, which the part keeps until the hook takes it.
-        unsafe {
-            *self.part.get() = Some(part);
-            self.completion.set_hook(Some((moved, std::ptr::from_ref(self).cast_mut().cast())));
-            Active::new(place)
-        }
-    }
-}
 
 /// A direct move that may start.
 struct Plan<'p> {
@@ -212,8 +176,8 @@ impl Operation {
                 order = if by_nic { Order::None } else { engine.devices().order(&location) };
             }
             let Some(part) = part.take() else { return };
-            // SAFETY: the part is this operation's, which starts once.
-            let request = unsafe { self.moving.begin(part) };
+            // SAFETY: the part is this operation's, which starts once. The hook takes the part.
+            let request = unsafe { self.moving.begin(part, moved) };
             let local = Region { address, len, location, order };
             let (store, remote_on_device, offset) = (access.store, access.remote_on_device, self.ask.span.offset);
             let what = Move { store, local, remote: way, remote_on_device, offset, blocks, len: self.ask.span.len };
@@ -232,14 +196,10 @@ fn is_named(link: &crate::core::Link, way: &Exposed) -> bool {
 /// Handles the end of a move. It is the hook of its completion.
 ///
 /// # Safety
-/// `user` is a [`Moving`] that has begun. This is called once.
+/// `user` is a [`Moving`] that has begun with this hook. This is called once.
 unsafe fn moved(_completion: *const Completion, user: *mut c_void) {
-    // SAFETY: the caller's promise; the part keeps the memory.
-    let moving = unsafe { &*user.cast::<Moving>() };
-    // SAFETY: the move has ended, and this alone is told.
-    let (part, outcome) = unsafe { ((*moving.part.get()).take(), moving.completion.outcome_mut()) };
-    let result = outcome.error.take().map_or(Ok(()), |error| Err(*error));
-    let Some(part) = part else { return };
+    // SAFETY: the caller's promise; the move has ended.
+    let Some((part, result)) = (unsafe { Moving::end(user) }) else { return };
     let operation = part.operation();
     part.caller().end_use(operation.to, Ticket::from(&operation.ask.span.name));
     part.moved(result);

@@ -2,6 +2,9 @@
 //!
 //! It is complete when its target has answered and its buffer is not used any more. These are its parts.
 
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cableway_base::Rank;
@@ -9,13 +12,12 @@ use cableway_common_cuda::Devices;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::caller::Caller;
-use super::direct::Moving;
 use super::local::Local;
 use super::registry::Span;
 use super::wire::{ASK, Answer, Ask, BLOCKS_IN_ASK, GIVEN, SHAPE, Wish};
 use crate::am::Arrival;
 use crate::buffer::Buffer;
-use crate::core::{Active, Done};
+use crate::core::{Active, Completion, Done, Hook};
 use crate::error::Error;
 use crate::shapes::{Described, Elements, Form, post_shapes};
 use crate::status::Status;
@@ -312,5 +314,51 @@ impl Drop for Part {
             self.operation.state.lock().dropped = true;
             self.operation.end_part(&self.caller, Ok(()));
         }
+    }
+}
+
+/// The direct move of an operation, which makes one at most.
+pub(super) struct Moving {
+    completion: Completion,
+    /// While the move is under way, the part that it ends.
+    part: UnsafeCell<Option<Part>>,
+}
+
+// SAFETY: only two access the part: whoever begins the move, before it is under way, and its hook, once after it. The rest is
+// shared by the engine's own protocol.
+unsafe impl Sync for Moving {}
+
+impl Default for Moving {
+    fn default() -> Self {
+        Moving { completion: Completion::new(), part: UnsafeCell::new(None) }
+    }
+}
+
+impl Moving {
+    /// Begins the move that ends `part`. The part keeps the operation, and this with it, until the hook has taken it.
+    ///
+    /// # Safety
+    /// This is of the part's operation, and was not begun before. The hook calls [`end`](Self::end) with its argument.
+    pub(super) unsafe fn begin(&self, part: Part, hook: Hook) -> Active {
+        let place = NonNull::from(&self.completion);
+        // SAFETY: nobody else accesses the part before the move is under way. The completion is inactive, and stays valid as
+        // long as the part.
+        unsafe {
+            *self.part.get() = Some(part);
+            self.completion.set_hook(Some((hook, std::ptr::from_ref(self).cast_mut().cast())));
+            Active::new(place)
+        }
+    }
+
+    /// Returns the part, and how the move has ended.
+    ///
+    /// # Safety
+    /// `user` is the argument of the hook of a move that has ended, and this is called once.
+    pub(super) unsafe fn end(user: *mut c_void) -> Option<(Part, Result<(), Error>)> {
+        // SAFETY: the caller's promise; the part keeps the memory.
+        let moving = unsafe { &*user.cast::<Moving>() };
+        // SAFETY: the move has ended, and this alone is told.
+        let (part, outcome) = unsafe { ((*moving.part.get()).take()?, moving.completion.outcome_mut()) };
+        Some((part, outcome.error.take().map_or(Ok(()), |error| Err(*error))))
     }
 }
