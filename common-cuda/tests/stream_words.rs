@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use cableway_common_cuda::{
     BufferKind, CopySlot, DeviceBuffer, DeviceError, DeviceIndex, Devices, Element, Holder, ProgramStream,
     ReduceOperation, StreamStep, StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
@@ -237,73 +235,6 @@ fn a_stream_that_captures_is_refused_and_its_capture_goes_on() {
         app.cuGraphDestroy(graph).unwrap();
         operate(&stream, &[WordOperation::write(words.device_address(0), 2)]);
         wait_for(&words, 0, 2);
-    });
-}
-
-#[test]
-fn a_question_leaves_captures_of_other_threads_alone() {
-    isolated("a_question_leaves_captures_of_other_threads_alone", &[], || {
-        const QUESTIONS: usize = 20_000;
-        let (app, devices, _, _words) = started();
-        let handle = app.stream(NON_BLOCKING_STREAM);
-        let stream = described(&devices, handle).unwrap();
-        let left = AtomicUsize::new(QUESTIONS);
-        let invalidated = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while left.load(Ordering::Relaxed) != 0 {
-                    // The answer depends on whether a capture is under way.
-                    let _ = stream.is_at_rest();
-                    left.fetch_sub(1, Ordering::Relaxed);
-                }
-            });
-            let mut invalidated = 0;
-            while left.load(Ordering::Relaxed) != 0 {
-                app.cuStreamBeginCapture(handle, CAPTURE_THREAD_LOCAL).unwrap();
-                let mut graph = 0;
-                match app.cuStreamEndCapture(handle, &raw mut graph) {
-                    Ok(()) => app.cuGraphDestroy(graph).unwrap(),
-                    Err(_) => invalidated += 1,
-                }
-            }
-            invalidated
-        });
-        assert_eq!(invalidated, 0);
-    });
-}
-
-#[test]
-fn a_stream_is_at_rest_behind_its_work() {
-    isolated("a_stream_is_at_rest_behind_its_work", &[], || {
-        let (app, devices, _, words) = started();
-        let live = app.live();
-        let handle = app.stream(NON_BLOCKING_STREAM);
-        let stream = described(&devices, handle).unwrap();
-        let wait =
-            |index, value| WordOperation::wait(words.device_address(index), value, WaitCondition::GreaterOrEqual);
-        let at_rest = || while !stream.is_at_rest().unwrap() {};
-        at_rest();
-        for round in 1..100 {
-            operate(&stream, &[wait(0, round)]);
-            assert_eq!([(); 3].map(|()| stream.is_at_rest().unwrap()), [false; 3]);
-            // Work behind that of the first question.
-            operate(&stream, &[wait(1, round)]);
-            words.store(0, round);
-            assert_eq!([(); 3].map(|()| stream.is_at_rest().unwrap()), [false; 3]);
-            words.store(1, round);
-            at_rest();
-        }
-        // A stream that waits holds one event, however often it is asked.
-        operate(&stream, &[wait(0, 1000)]);
-        let calls = app.calls(c"cuEventRecord");
-        for _ in 0..1000 {
-            assert!(!stream.is_at_rest().unwrap());
-        }
-        assert_eq!(app.calls(c"cuEventRecord"), calls.map(|calls| calls + 1));
-        words.store(0, 1000);
-        while !stream.is_at_rest().unwrap() {}
-        drop(stream);
-        app.cuStreamDestroy(handle).unwrap();
-        assert_eq!(app.live(), live);
     });
 }
 

@@ -13,7 +13,6 @@ mod reduce;
 mod scratch;
 mod scratch_pool;
 mod stream_queries;
-mod stream_rest;
 mod stream_words;
 
 pub use buffer::DeviceBuffer;

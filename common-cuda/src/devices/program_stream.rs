@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Devices;
-use super::stream_rest::Rest;
 use crate::copies::CopyQueue;
 use crate::driver::{Failure, FailureKind, Stream};
 use crate::error::DeviceError;
@@ -19,7 +18,6 @@ pub struct ProgramStream {
     device: DeviceIndex,
     /// Kernels make small copies that are followed by writes of words. AMD's devices were not measured.
     copies_by_kernel: bool,
-    rest: Rest,
 }
 
 /// A step that is added to a stream.
@@ -109,7 +107,7 @@ impl Devices {
         let (queue, device) = found.map_err(|failure| driver.error(failure, object()))?;
         driver.check_word_operations(device).map_err(|reason| DeviceError { call: CALL, object: object(), reason })?;
         let copies_by_kernel = vendor == Vendor::Nvidia;
-        Ok(ProgramStream { queue, stream, device, copies_by_kernel, rest: Rest::default() })
+        Ok(ProgramStream { queue, stream, device, copies_by_kernel })
     }
 }
 
@@ -148,7 +146,6 @@ impl ProgramStream {
             // SAFETY: the caller's promise; the stream is of this context.
             unsafe { context.driver.operate(&self.stream, operations) }
         });
-        self.rest.note_added();
         operated.map_err(|failure| self.error(failure))
     }
 
@@ -166,7 +163,6 @@ impl ProgramStream {
             // SAFETY: the caller's promise; the stream is of this context.
             unsafe { context.driver.copy(dst, src, len, &self.stream) }
         });
-        self.rest.note_added();
         copied.map_err(|failure| self.error(failure))
     }
 
@@ -215,7 +211,6 @@ impl ProgramStream {
             }
             Ok(())
         });
-        self.rest.note_added();
         added.map_err(|failure| self.error(failure))
     }
 
@@ -258,14 +253,16 @@ impl ProgramStream {
         asked.map_err(|failure| self.error(failure))
     }
 
-    /// Checks whether the stream has done all work that was added here, and what the program had added when this was first
-    /// asked. A stream that captures a graph counts as busy. Another thread may begin a capture meanwhile.
+    /// Checks whether the stream has done all of its work. One that captures a graph counts as busy.
     ///
     /// # Errors
     /// The stream's context is destroyed, or the driver refused.
-    pub fn is_at_rest(&self) -> Result<bool, DeviceError> {
+    pub fn is_idle(&self) -> Result<bool, DeviceError> {
         let context = &self.queue.workspace.context;
-        let asked = context.enter().and_then(|_scope| self.rest.is_reached(context, &self.stream));
+        let asked = context.enter().and_then(|_scope| {
+            // A query would invalidate the capture.
+            Ok(!context.driver.is_capturing(&self.stream)? && context.driver.is_idle(&self.stream)?)
+        });
         asked.map_err(|failure| self.error(failure))
     }
 
@@ -304,11 +301,5 @@ impl ProgramStream {
             };
         }
         self.queue.workspace.context.error(failure, format!("stream {:#x}", self.stream.raw()))
-    }
-}
-
-impl Drop for ProgramStream {
-    fn drop(&mut self) {
-        self.rest.end(&self.queue.workspace.context);
     }
 }

@@ -133,7 +133,7 @@ impl StreamState {
             return Pending::Messages;
         }
         // Without a value that describes it, the program may have destroyed the stream.
-        let idle = self.handles.load(Ordering::Relaxed) == 0 || self.is_program_at_rest();
+        let idle = self.handles.load(Ordering::Relaxed) == 0 || self.is_program_idle();
         match idle {
             true => Pending::Nothing,
             false if reached < self.prepared_end.load(Ordering::Relaxed) => Pending::Messages,
@@ -150,7 +150,7 @@ impl StreamState {
     /// Returns whether the stream may have posts of prepared operations to do.
     pub(super) fn has_posts(&self) -> bool {
         // Later work counts as well.
-        !self.has_passed_posts() && self.program.goes_on() && !self.is_program_at_rest()
+        !self.has_passed_posts() && self.program.goes_on() && !self.is_program_idle()
     }
 
     /// Returns whether the stream waits for messages, now or when it gets there.
@@ -159,8 +159,8 @@ impl StreamState {
     }
 
     /// Returns whether the stream has done all of the program's work, or its context does no more work.
-    fn is_program_at_rest(&self) -> bool {
-        self.program.is_at_rest().unwrap_or_else(|_| self.program.check().is_err())
+    fn is_program_idle(&self) -> bool {
+        self.program.is_idle().unwrap_or_else(|_| self.program.check().is_err())
     }
 
     /// Keeps an error of a prepared operation.

@@ -290,7 +290,7 @@ impl Pair {
         if self.side == Side::Receive {
             self.let_go();
         }
-        while self.state.program.goes_on() && !self.state.program.is_at_rest().unwrap_or(true) {
+        while self.state.program.goes_on() && !self.state.program.is_idle().unwrap_or(true) {
             self.release();
             std::thread::yield_now();
         }
