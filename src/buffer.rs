@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
-use cableway_common_cuda::Location;
+use cableway_common_cuda::DeviceAllocation;
 use cableway_datatype::Layout;
 use cableway_pml::Buffer;
 
@@ -121,7 +121,8 @@ unsafe impl<T: Data> Writable for Vec<T> {
 
 /// Host or device memory by its address: memory of `cudaMalloc`, of a pool, or of another library.
 ///
-/// The library looks up where the memory resides at each use, unless it is [`located`](Self::located). Work in the legacy default stream is ordered before the
+/// The library looks up where the memory resides at each use, unless its allocation is known ([`within`](Self::within)).
+/// Work in the legacy default stream is ordered before the
 /// message. Synchronize with other streams that use the memory before sending or receiving.
 #[derive(Debug)]
 pub struct RawBuffer<'a> {
@@ -144,13 +145,13 @@ impl<'a> RawBuffer<'a> {
         RawBuffer { buffer: Buffer::bytes(address.cast(), len), life: PhantomData }
     }
 
-    /// Describes the same bytes, whose location [`World::locate`](crate::World::locate) has found, so that messages do not
-    /// ask the driver. `None` has no effect, nor has the location of elements of a layout.
+    /// Describes the same bytes in the allocation that [`World::allocation_of`](crate::World::allocation_of) has found, so that
+    /// messages do not ask the driver where they lie. `None` has no effect.
     ///
     /// # Safety
-    /// The bytes lie in the located allocation, which was not freed since.
-    pub unsafe fn located(mut self, location: Option<&'a Location>) -> Self {
-        self.buffer = self.buffer.located(location);
+    /// This process's `allocation_of` found the allocation. It exists for as long as `'a`, and holds all of the bytes.
+    pub unsafe fn within(mut self, allocation: Option<DeviceAllocation>) -> Self {
+        self.buffer = self.buffer.within(allocation);
         self
     }
 
@@ -267,7 +268,7 @@ unsafe impl Writable for TypedSliceMut<'_> {
 unsafe impl<M: DeviceMemory + ?Sized> Readable for M {
     fn readable(&self) -> Result<Buffer<'_>, Error> {
         self.finish_writes()?;
-        Ok(Buffer::bytes(self.address().cast(), bytes(self)).located(self.location()))
+        Ok(Buffer::bytes(self.address().cast(), bytes(self)).within(self.allocation()))
     }
 
     fn unit(&self) -> u64 {
@@ -279,7 +280,7 @@ unsafe impl<M: DeviceMemory + ?Sized> Readable for M {
 unsafe impl<M: DeviceMemoryMut + ?Sized> Writable for M {
     fn writable(&mut self) -> Result<Buffer<'_>, Error> {
         self.finish_uses()?;
-        Ok(Buffer::bytes(self.address().cast(), bytes(self)).located(self.location()))
+        Ok(Buffer::bytes(self.address().cast(), bytes(self)).within(self.allocation()))
     }
 
     fn unit(&self) -> u64 {

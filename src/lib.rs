@@ -159,9 +159,9 @@ pub use cableway_coll::{
     ReduceOperation,
 };
 pub use cableway_common_cuda::{
-    BufferKind, CopyCost, CostOrigin, CostReport, DeviceBuffer, DeviceCosts, DeviceError, DeviceFacts, DeviceIndex,
-    Devices, DriverFacts, Facts, HIP_LIBDIR_VARIABLE, Known, LIBDIR_VARIABLE, Link, Location, MemoryClass, PeerCosts,
-    Vendor, WaitCondition, WritesSeen,
+    BufferKind, CopyCost, CostOrigin, CostReport, DeviceAllocation, DeviceBuffer, DeviceCosts, DeviceError,
+    DeviceFacts, DeviceIndex, Devices, DriverFacts, Facts, HIP_LIBDIR_VARIABLE, Known, LIBDIR_VARIABLE, Link,
+    MemoryClass, PeerCosts, Vendor, WaitCondition, WritesSeen,
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{

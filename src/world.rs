@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cableway_base::{Counters, Parameters, Rank, Source};
-use cableway_common_cuda::{Devices, Location};
+use cableway_common_cuda::{DeviceAllocation, Devices};
 
 use crate::communicator::Communicator;
 use crate::device::Device;
@@ -82,14 +82,20 @@ impl World {
         Device::new(&self.inner.devices, index)
     }
 
-    /// Finds out where memory lies, by a question to the driver. A [`RawBuffer`](crate::RawBuffer) and other
-    /// [`DeviceMemory`](crate::DeviceMemory) can keep the answer, so that messages do not ask again. Memory that the library
-    /// allocates does so by itself.
+    /// Finds the allocation that holds a buffer, by a question to the driver. A [`RawBuffer`](crate::RawBuffer) or other
+    /// [`DeviceMemory`](crate::DeviceMemory) that names it spares later messages this question. Memory that the library
+    /// allocates names it already.
+    ///
+    /// `None` for memory whose location can change: that of the host, of pools and of `cuMemCreate`, managed memory, and
+    /// buffers with a layout.
     ///
     /// # Errors
     /// Work that is queued on the memory cannot be waited for.
-    pub fn locate(&self, memory: &(impl SendBuffer + ?Sized)) -> Result<Location, Error> {
-        Ok(memory.readable()?.locate(&self.inner.devices))
+    pub fn allocation_of(&self, memory: &(impl SendBuffer + ?Sized)) -> Result<Option<DeviceAllocation>, Error> {
+        let buffer = memory.readable()?;
+        let plain = buffer.layout().is_none().then(|| (buffer.address(), usize::try_from(buffer.count())));
+        let (Some((address, Ok(len))), devices) = (plain, &self.inner.devices) else { return Ok(None) };
+        Ok(devices.allocation_of(address, len))
     }
 
     /// Returns the parameters in force.

@@ -15,7 +15,8 @@ ranks() {
     done >"$table" 2>&1
     cat "$table"
     failed=$((failed + $(grep -c '^FAILED' "$table")))
-    awk -v target=$RANKS_TARGET '/^8 ranks on 2 devices, 8 B/ && $8 > target { missed = 1 } END { exit missed }' "$table" || {
+    [ "$devices" -lt 2 ] ||
+        awk -v target=$RANKS_TARGET '/^8 ranks on 2 devices, 8 B/ { met = $8 <= target } END { exit !met }' "$table" || {
         echo "8 ranks on 2 devices, 8 B: a step may take $RANKS_TARGET us: FAILED"
         failed=$((failed + 1))
     }

@@ -82,7 +82,7 @@ pub use exported::{ExportKind, Exported, PieceDescriptor};
 pub use facts::{DeviceFacts, DriverFacts, Facts, Link, Vendor};
 pub use ipc::{Answer, DescriptorRequest, Exports, Imports, MOST_PIECES, Mapped, Reach, WeakMapping};
 pub use kernels::CopySlotNumber;
-pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
+pub use location::{BufferKind, DeviceAllocation, DeviceIndex, Location, MemoryClass};
 pub use mapping_counts::MappingCounts;
 pub use mapping_gate::{Holder, MappingsAllowed, MappingsHeld};
 pub use memory::{

@@ -1,5 +1,7 @@
 //! The location of a buffer in memory.
 
+use std::num::NonZeroU64;
+
 /// A device of this process, as its driver numbers them. Never sent to a peer: across processes a device is identified
 /// by its UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +46,10 @@ impl Location {
         matches!(self.class, MemoryClass::Device | MemoryClass::Managed)
     }
 }
+
+/// An allocation of device memory whose location is known, by the driver's id, which is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceAllocation(pub(crate) NonZeroU64);
 
 /// The kind of a device memory allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use cableway_common_cuda::{CopyOrder, Devices, Location};
+use cableway_common_cuda::{CopyOrder, DeviceAllocation, Devices, Location};
 use cableway_datatype::{Convertor, Layout, Predefined};
 
 use crate::error::Error;
@@ -15,7 +15,7 @@ pub struct Buffer<'l> {
     count: u64,
     layout: Option<&'l Layout>,
     settled: bool,
-    located: Option<&'l Location>,
+    allocation: Option<DeviceAllocation>,
 }
 
 impl std::fmt::Debug for Buffer<'_> {
@@ -31,26 +31,27 @@ static BYTE: LazyLock<Layout> = LazyLock::new(|| Predefined::Byte.datatype().com
 impl<'l> Buffer<'l> {
     /// An empty buffer.
     pub const EMPTY: Buffer<'static> =
-        Buffer { address: std::ptr::null_mut(), count: 0, layout: None, settled: false, located: None };
+        Buffer { address: std::ptr::null_mut(), count: 0, layout: None, settled: false, allocation: None };
 
     /// Describes `len` contiguous bytes of host or device memory. `address` is ignored if `len` is 0. A send only reads
     /// the bytes.
     #[inline]
     pub fn bytes(address: *const u8, len: u64) -> Self {
-        Buffer { address: address.cast_mut(), count: len, layout: None, settled: false, located: None }
+        Buffer { address: address.cast_mut(), count: len, layout: None, settled: false, allocation: None }
     }
 
     /// Describes `count` elements of `layout` at `address`. Operations keep the layout as long as they need it.
     #[inline]
     pub fn typed(address: *const u8, count: u64, layout: &'l Layout) -> Self {
-        Buffer { address: address.cast_mut(), count, layout: Some(layout), settled: false, located: None }
+        Buffer { address: address.cast_mut(), count, layout: Some(layout), settled: false, allocation: None }
     }
 
-    /// Describes the same buffer, whose location is known, so that the driver is not asked for it. It is `None` if it is not
-    /// known. Of a buffer with a layout it is ignored.
+    /// Describes the same buffer, which lies in a known allocation, so that the driver is not asked where it lies. `None` has
+    /// no effect, nor has the allocation of a buffer with a layout. The caller of an unsafe function that takes the buffer
+    /// promises that the allocation exists and holds all bytes.
     #[inline]
-    pub fn located(mut self, location: Option<&'l Location>) -> Self {
-        self.located = location;
+    pub fn within(mut self, allocation: Option<DeviceAllocation>) -> Self {
+        self.allocation = allocation;
         self
     }
 
@@ -67,10 +68,10 @@ impl<'l> Buffer<'l> {
         if devices.are_mappings_held() { self.settled() } else { self }
     }
 
-    /// Returns the location if it is known without a question.
+    /// Returns the allocation that holds the buffer, if it is known.
     #[inline]
-    pub(crate) fn known_location(&self) -> Option<&Location> {
-        self.located
+    pub(crate) fn allocation(&self) -> Option<DeviceAllocation> {
+        self.allocation
     }
 
     /// Returns whether operations follow no default stream.
@@ -150,16 +151,11 @@ impl<'l> Buffer<'l> {
 
     /// Copies the description, for a request that outlives the borrow.
     pub(crate) fn to_owned(self) -> OwnedBuffer {
-        let Buffer { address, count, layout, settled, located } = self;
-        OwnedBuffer { address, count, layout: layout.cloned(), settled, located: located.copied() }
+        let Buffer { address, count, layout, settled, allocation } = self;
+        OwnedBuffer { address, count, layout: layout.cloned(), settled, allocation }
     }
 
     /// Returns where its data lies. Asks the driver only if that may be necessary.
-    pub fn locate(&self, devices: &Devices) -> Location {
-        self.classify(devices)
-    }
-
-    /// As [`locate`](Self::locate), for the engine.
     #[inline]
     pub(crate) fn classify(&self, devices: &Devices) -> Location {
         match self.contiguous() {
@@ -171,10 +167,9 @@ impl<'l> Buffer<'l> {
     /// As [`classify`](Self::classify), for the run that [`contiguous`](Self::contiguous) has returned.
     #[inline]
     pub(crate) fn classify_run(&self, (address, len): (*mut u8, u64), devices: &Devices) -> Location {
-        match self.located {
-            Some(location) if self.layout.is_none() && len != 0 => *location,
-            _ => devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)),
-        }
+        let known = self.allocation.filter(|_| self.layout.is_none() && len != 0);
+        let known = known.and_then(|allocation| devices.located(allocation));
+        known.unwrap_or_else(|| devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)))
     }
 
     /// # Safety
@@ -211,7 +206,7 @@ pub(crate) struct OwnedBuffer {
     count: u64,
     layout: Option<Layout>,
     settled: bool,
-    located: Option<Location>,
+    allocation: Option<DeviceAllocation>,
 }
 
 // SAFETY: the address is not dereferenced here. Code that does so relies on the host's promise.
@@ -221,7 +216,7 @@ unsafe impl Sync for OwnedBuffer {}
 
 impl OwnedBuffer {
     pub(crate) fn borrow(&self) -> Buffer<'_> {
-        let &OwnedBuffer { address, count, ref layout, settled, ref located } = self;
-        Buffer { address, count, layout: layout.as_ref(), settled, located: located.as_ref() }
+        let &OwnedBuffer { address, count, ref layout, settled, allocation } = self;
+        Buffer { address, count, layout: layout.as_ref(), settled, allocation }
     }
 }

@@ -7,7 +7,7 @@ mod vec;
 
 use std::ffi::c_void;
 
-use cableway_common_cuda::{DeviceBuffer, Location};
+use cableway_common_cuda::{DeviceAllocation, DeviceBuffer};
 
 use crate::Error;
 use crate::data::Data;
@@ -21,12 +21,12 @@ pub use vec::{Device, DeviceVec};
 /// Implemented for [`DeviceBuffer`] (elements are bytes), [`DeviceVec`], [`DeviceSlice`] and [`DeviceSliceMut`], and, by
 /// the feature `cudarc`, for that crate's `CudaSlice`, `CudaView` and `CudaViewMut`. Implement it for memory of another
 /// library. The memory may be on the host as well: the library asks the driver about the address at each use, unless
-/// [`location`](Self::location) says where it is.
+/// [`allocation`](Self::allocation) names its allocation.
 ///
 /// # Safety
 /// - `len` elements lie at `address`, in one allocation. The address is a multiple of their alignment.
-/// - They stay there for as long as `self` is borrowed. So does the allocation whose location [`location`](Self::location)
-///   returns, and they lie in it.
+/// - They stay there for as long as `self` is borrowed. If [`allocation`](Self::allocation) names one, this process's
+///   `World::allocation_of` has found it, it exists as long, and it holds all of them.
 /// - After [`finish_writes`](Self::finish_writes) has returned `Ok`, no work that was queued before changes the
 ///   elements, apart from synchronous copies and fills (`cudaMemcpy`, `cudaMemset`), which the library orders itself.
 /// - As long as `self` is borrowed after that, nobody queues work that writes them, other than by an exclusive borrow or
@@ -46,9 +46,9 @@ pub unsafe trait DeviceMemory {
         self.len() == 0
     }
 
-    /// Returns the location of the allocation, if that is known. Then messages do not ask the driver, which takes 0.2 us or
-    /// more. [`World::locate`](crate::World::locate) finds it.
-    fn location(&self) -> Option<&Location> {
+    /// Returns the allocation that holds the memory, if [`World::allocation_of`](crate::World::allocation_of) has found it.
+    /// Then messages do not ask the driver where the memory lies, which takes 0.2 us or more.
+    fn allocation(&self) -> Option<DeviceAllocation> {
         None
     }
 
@@ -93,8 +93,8 @@ unsafe impl DeviceMemory for DeviceBuffer {
         DeviceBuffer::len(self)
     }
 
-    fn location(&self) -> Option<&Location> {
-        self.located()
+    fn allocation(&self) -> Option<DeviceAllocation> {
+        DeviceBuffer::allocation(self)
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::{DeviceMemory, DeviceMemoryMut};
 use crate::data::Data;
-use crate::{Error, ErrorKind, Location};
+use crate::{DeviceAllocation, Error, ErrorKind};
 
 /// A range of elements of [`DeviceMemory`], to send: of bytes of a [`DeviceBuffer`](crate::DeviceBuffer), of values of a
 /// [`DeviceVec`](crate::DeviceVec).
@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, Location};
 pub struct DeviceSlice<'a, T = u8> {
     start: *mut c_void,
     len: usize,
-    location: Option<Location>,
+    allocation: Option<DeviceAllocation>,
     borrowed: PhantomData<&'a [T]>,
 }
 
@@ -23,7 +23,7 @@ pub struct DeviceSlice<'a, T = u8> {
 pub struct DeviceSliceMut<'a, T = u8> {
     start: *mut c_void,
     len: usize,
-    location: Option<Location>,
+    allocation: Option<DeviceAllocation>,
     borrowed: PhantomData<&'a mut [T]>,
 }
 
@@ -36,7 +36,7 @@ impl<'a, T: Data> DeviceSlice<'a, T> {
     pub fn new(memory: &'a (impl DeviceMemory<Item = T> + ?Sized), range: Range<usize>) -> Result<Self, Error> {
         let start = start(memory, &range)?;
         memory.finish_writes()?;
-        Ok(DeviceSlice { start, len: range.len(), location: memory.location().copied(), borrowed: PhantomData })
+        Ok(DeviceSlice { start, len: range.len(), allocation: memory.allocation(), borrowed: PhantomData })
     }
 }
 
@@ -49,7 +49,7 @@ impl<'a, T: Data> DeviceSliceMut<'a, T> {
     pub fn new(memory: &'a mut (impl DeviceMemoryMut<Item = T> + ?Sized), range: Range<usize>) -> Result<Self, Error> {
         let start = start(memory, &range)?;
         memory.finish_uses()?;
-        Ok(DeviceSliceMut { start, len: range.len(), location: memory.location().copied(), borrowed: PhantomData })
+        Ok(DeviceSliceMut { start, len: range.len(), allocation: memory.allocation(), borrowed: PhantomData })
     }
 
     /// Divides the range in two, at the element `middle`, which the second part begins with. Both can be received into at
@@ -59,7 +59,7 @@ impl<'a, T: Data> DeviceSliceMut<'a, T> {
     /// The range has fewer elements.
     pub fn split_at(self, middle: usize) -> Result<(DeviceSliceMut<'a, T>, DeviceSliceMut<'a, T>), Error> {
         let second = start(&self, &(middle..self.len))?;
-        let part = |start, len| DeviceSliceMut { start, len, location: self.location, borrowed: PhantomData };
+        let part = |start, len| DeviceSliceMut { start, len, allocation: self.allocation, borrowed: PhantomData };
         Ok((part(self.start, middle), part(second, self.len - middle)))
     }
 }
@@ -96,8 +96,8 @@ macro_rules! slices {
                 self.len
             }
 
-            fn location(&self) -> Option<&Location> {
-                self.location.as_ref()
+            fn allocation(&self) -> Option<DeviceAllocation> {
+                self.allocation
             }
         }
     )+ };

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location};
+use cableway_common_cuda::{BufferKind, DeviceAllocation, DeviceBuffer, DeviceIndex, Devices};
 use zerocopy::IntoBytes;
 
 use super::{DeviceMemory, DeviceMemoryMut, DeviceSlice, DeviceSliceMut};
@@ -194,8 +194,8 @@ unsafe impl<T: Data> DeviceMemory for DeviceVec<T> {
         self.len
     }
 
-    fn location(&self) -> Option<&Location> {
-        self.buffer.located()
+    fn allocation(&self) -> Option<DeviceAllocation> {
+        self.buffer.allocation()
     }
 }
 

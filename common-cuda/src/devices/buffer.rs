@@ -6,8 +6,7 @@ use super::Devices;
 use crate::context::Primary;
 use crate::driver::{Allocated, Driver, Failure, FailureKind};
 use crate::error::DeviceError;
-use crate::location::{BufferKind, DeviceIndex, Location};
-use crate::platform::Platform;
+use crate::location::{BufferKind, DeviceAllocation, DeviceIndex, Location};
 
 /// An allocation in a device's primary context, which it keeps active. Dropping it frees the memory.
 ///
@@ -17,8 +16,8 @@ pub struct DeviceBuffer {
     memory: Allocated,
     devices: Devices,
     len: usize,
-    /// The location, once nothing more is to be found out about it.
-    location: OnceLock<Location>,
+    /// The answer of the driver, once it does not change any more.
+    allocation: OnceLock<DeviceAllocation>,
 }
 
 impl DeviceBuffer {
@@ -37,7 +36,7 @@ impl DeviceBuffer {
         let context = platform.primary(device)?;
         let made = context.allocate(kind, len);
         let memory = made.map_err(|failure| context.driver.error(failure, object()))?;
-        Ok(DeviceBuffer { context, memory, devices: devices.clone(), len, location: OnceLock::new() })
+        Ok(DeviceBuffer { context, memory, devices: devices.clone(), len, allocation: OnceLock::new() })
     }
 
     /// Returns the address of the first byte. The CPU may access only [`BufferKind::Pinned`] and
@@ -59,21 +58,17 @@ impl DeviceBuffer {
 
     /// Returns its location as the driver reports it.
     pub fn location(&self) -> Location {
-        self.located().copied().unwrap_or_else(|| self.devices.classify(self.as_device_ptr(), self.len))
+        self.devices.classify(self.as_device_ptr(), self.len)
     }
 
-    /// Returns its location if that does not change as long as the buffer exists, so that nobody need ask again. `None` for
-    /// memory that is not [`BufferKind::Device`], and for a while after a capture.
-    pub fn located(&self) -> Option<&Location> {
-        if self.location.get().is_none() && self.memory.kind == BufferKind::Device {
-            let found = self.devices.classify(self.as_device_ptr(), self.len);
-            let contexts = self.devices.platform_at(&found).and_then(Platform::contexts);
-            if contexts.is_some_and(|contexts| contexts.is_settled(&found)) {
-                // Another thread found the same.
-                let _ = self.location.set(found);
-            }
+    /// Returns its allocation, so that the driver need not be asked again where the memory lies. `None` for memory that is
+    /// not [`BufferKind::Device`], and while a capture hides something.
+    pub fn allocation(&self) -> Option<DeviceAllocation> {
+        if self.allocation.get().is_none() && self.memory.kind == BufferKind::Device {
+            let found = self.devices.allocation_of(self.as_device_ptr(), self.len)?;
+            return Some(*self.allocation.get_or_init(|| found));
         }
-        self.location.get()
+        self.allocation.get().copied()
     }
 
     /// Copies host memory into the buffer, from byte `offset` on. `source` may be written again on return. From

@@ -23,6 +23,7 @@ pub use scratch_pool::{PooledScratch, ScratchPool};
 pub use stream_queries::StreamQueries;
 pub use stream_words::{StreamWords, WordsFile};
 
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,7 +34,7 @@ use crate::costs::Costs;
 use crate::driver::{AMD_ALLOCATION, Driver};
 use crate::error::DeviceError;
 use crate::host_ranges;
-use crate::location::{DeviceIndex, Location, MemoryClass};
+use crate::location::{DeviceAllocation, DeviceIndex, Location, MemoryClass};
 use crate::mapping_counts::MappingCounts;
 use crate::mapping_gate::{Gate, Holder, MappingsAllowed, MappingsHeld};
 use crate::memory::HostPool;
@@ -161,10 +162,18 @@ impl Devices {
         self.expected() && !host_ranges::contain(address as usize, len) && self.look_up(address, len).on_device()
     }
 
-    /// Returns the location of an allocation by its id, if it is known without a question to the driver.
+    /// Returns the allocation that holds memory, if its location does not change. Asks the driver. `None` for memory of the
+    /// host, of pools and of `cuMemCreate`, for managed memory, and while a capture hides something.
+    pub fn allocation_of(&self, address: *const u8, len: usize) -> Option<DeviceAllocation> {
+        let allocation = DeviceAllocation(NonZeroU64::new(self.classify(address, len).buffer_id)?);
+        self.located(allocation).map(|_| allocation)
+    }
+
+    /// Returns the location of an allocation that exists. Never asks the driver. `None` if that was forgotten, because
+    /// many other allocations were used since.
     #[inline]
-    pub fn located(&self, buffer_id: u64) -> Option<Location> {
-        if buffer_id == 0 { None } else { self.platform_of_id(buffer_id)?.contexts()?.locate(buffer_id) }
+    pub fn located(&self, DeviceAllocation(id): DeviceAllocation) -> Option<Location> {
+        self.platform_of_id(id.get())?.contexts()?.locate_settled(id.get())
     }
 
     fn look_up(&self, address: *const u8, len: usize) -> Location {

@@ -141,9 +141,9 @@ impl Contexts {
         Some(Location { class: MemoryClass::Device, device, context, buffer_id })
     }
 
-    /// Returns whether nothing more is to be found out about device memory at a location.
-    pub(crate) fn is_settled(&self, location: &Location) -> bool {
-        self.locate(location.buffer_id) == Some(*location) && self.has_synchronised(location.buffer_id)
+    /// Does the same, if nothing more is to be found out about the allocation.
+    pub(crate) fn locate_settled(&self, buffer_id: u64) -> Option<Location> {
+        self.locate(buffer_id).filter(|_| self.has_synchronised(buffer_id))
     }
 
     /// Remembers the result of [`locate`](Self::locate) for device memory at an address.

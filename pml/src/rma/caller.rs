@@ -87,7 +87,7 @@ struct State {
     spare: Vec<Arc<Operation>>,
 }
 
-/// The most operations that are kept for their memory: a window of them.
+/// At most so many operations are kept for their memory.
 const SPARE: usize = 64;
 
 impl State {
@@ -102,9 +102,10 @@ impl State {
         Arc::new(operation)
     }
 
+    /// Keeps an operation for its memory, unless that owns more.
     fn keep(&mut self, operation: Option<Arc<Operation>>) {
         if self.spare.len() < SPARE {
-            self.spare.extend(operation);
+            self.spare.extend(operation.filter(|operation| operation.is_plain()));
         }
     }
 }
@@ -184,6 +185,11 @@ impl Caller {
         })
     }
 
+    /// Counts an operation whose bytes this process has moved.
+    pub(super) fn note_moved(&self) {
+        self.poster.engine().core().counters.one_sided_direct.increment();
+    }
+
     /// Handles an answer.
     pub(super) fn answer(self: &Arc<Self>, arrival: Arrival<'_>) -> Result<(), Malformed> {
         let (answer, from) = (Answer::parse(arrival.header())?, arrival.source());
@@ -225,6 +231,7 @@ impl Caller {
         let ending = lane.with(|state| {
             state.lost.get_or_insert_with(|| error.clone());
             state.ready.clear();
+            state.spare.clear();
             state.window.clear()
         });
         lane.exposures.lock().clear();

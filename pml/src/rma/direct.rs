@@ -11,7 +11,7 @@ use cableway_btl::{Flags, Region};
 use cableway_common_cuda::{Devices, Location, MemoryClass, Order, Strided};
 
 use super::caller::Caller;
-use super::exposures::{Begin, Exposures, Ticket};
+use super::exposures::{Begin, Ticket};
 use super::gates::Reach;
 use super::local::{Local, Memory};
 use super::operation::{Moving, Operation, Part};
@@ -42,15 +42,14 @@ struct Plan<'p> {
 type Blocks = [Strided; 2];
 
 impl Operation {
-    /// Starts to move the bytes directly, which ends the part later. Returns the part, and has started nothing, if they go
+    /// Starts to move the bytes directly. The move ends the part. Returns the part if nothing was started: then the bytes go
     /// by the owner.
-    pub(super) fn start_directly(self: &Arc<Self>, part: Part) -> Option<Part> {
+    pub(super) fn start_directly(self: &Arc<Self>, caller: &Arc<Caller>, part: Part) -> Option<Part> {
         let (store, memory) = match &self.local {
             Local::Put(memory) => (true, memory),
             Local::Get(memory) => (false, memory),
             Local::Atomic(_) => return Some(part),
         };
-        let caller = part.caller().clone();
         // Nothing is cheaper than host data that travels with its request, so the memory is not looked up.
         let little = memory.len <= INLINE_LIMIT as u64 && !self.remote_on_device;
         if little || memory.len == 0 || self.to == caller.poster.rank() {
@@ -74,14 +73,14 @@ impl Operation {
         };
         let Some((address, len, blocks)) = self.places(memory, &location, engine.devices()) else { return Some(part) };
         let pays = || direct::choose(&access(slot.channel.lock().links.abilities())) == Way::Direct;
-        let Some(reach) = self.reach(&caller, pays) else { return Some(part) };
+        let Some(reach) = self.reach(caller, pays) else { return Some(part) };
         let way = if store { reach.ways.write } else { reach.ways.read };
         let left = match way {
             Some(way) => {
                 let plan = Plan { slot, settled: memory.settled, address, len, location, way, blocks };
                 // SAFETY: the operation keeps the memory until it is complete, and its use of the exposure until the move
                 // has ended.
-                unsafe { self.start_move(part, plan, access) }
+                unsafe { self.start_move(caller, part, plan, access) }
             }
             None => Some(part),
         };
@@ -122,11 +121,17 @@ impl Operation {
             // A get writes nothing, so its word may be refused later. Its own bytes are checked below.
             _ => *span,
         };
-        let begin = |exposures: &mut Exposures<_>| exposures.covers(&word).then(|| (exposures.begin(span), span.name));
-        let (begun, name) = match caller.exposures_of(self.to, begin)? {
-            Some(begun) => begun,
-            None if pays() => (caller.exposures_of(self.to, |exposures| exposures.ask(&word.name))?, word.name),
-            None => return None,
+        // The use of both, or what is missing.
+        let begun =
+            caller.exposures_of(self.to, |exposures| match (exposures.covers(&word), exposures.covers(span)) {
+                (true, true) => Ok(exposures.begin(span)),
+                (true, false) => Err(span.name),
+                (false, _) => Err(word.name),
+            })?;
+        let (begun, name) = match begun {
+            Ok(begun) => (begun, span.name),
+            Err(name) if pays() => (caller.exposures_of(self.to, |exposures| exposures.ask(&name))?, name),
+            Err(_) => return None,
         };
         match begun {
             Begin::Use(reach) => Some(reach),
@@ -142,9 +147,14 @@ impl Operation {
     ///
     /// # Safety
     /// The memory stays valid, without conflicting accesses, and the peer's memory exposed, until the move has ended.
-    unsafe fn start_move(&self, part: Part, plan: Plan<'_>, access: impl FnOnce(Abilities) -> Access) -> Option<Part> {
+    unsafe fn start_move(
+        &self,
+        caller: &Caller,
+        part: Part,
+        plan: Plan<'_>,
+        access: impl FnOnce(Abilities) -> Access,
+    ) -> Option<Part> {
         let Plan { slot, settled, address, len, location, way, blocks } = plan;
-        let caller = part.caller().clone();
         let engine = caller.poster.engine();
         let mut done = Done::default();
         let mut part = Some(part);

@@ -1,6 +1,6 @@
 //! The caller's memory of an operation.
 
-use cableway_common_cuda::{Devices, Location};
+use cableway_common_cuda::{DeviceAllocation, Devices, Location};
 use cableway_datatype::Layout;
 
 use crate::buffer::Buffer;
@@ -24,8 +24,8 @@ pub(super) struct Memory {
     pub(super) len: u64,
     /// The copies follow no default stream (`Buffer::settled`).
     pub(super) settled: bool,
-    /// The id of its allocation, if its location is known; otherwise 0.
-    buffer_id: u64,
+    /// The allocation that holds it, if that is known.
+    allocation: Option<DeviceAllocation>,
     elements: Option<Box<(u64, Layout)>>,
 }
 
@@ -35,8 +35,8 @@ impl Memory {
     pub(super) fn of(buffer: Buffer<'_>) -> Result<Memory, Error> {
         let Some(layout) = buffer.layout() else {
             let (address, len) = (buffer.address().expose_provenance(), buffer.count());
-            let (settled, buffer_id) = (buffer.is_settled(), buffer.known_location().map_or(0, |at| at.buffer_id));
-            return Ok(Memory { address, len, settled, buffer_id, elements: None });
+            let (settled, allocation) = (buffer.is_settled(), buffer.allocation());
+            return Ok(Memory { address, len, settled, allocation, elements: None });
         };
         Memory::of_elements(buffer, layout)
     }
@@ -47,7 +47,7 @@ impl Memory {
             None => (buffer.address(), Some(Box::new((buffer.count(), layout.clone())))),
             Some((address, _)) => (address, None),
         };
-        Ok(Memory { address: address.expose_provenance(), len, settled, buffer_id: 0, elements })
+        Ok(Memory { address: address.expose_provenance(), len, settled, allocation: None, elements })
     }
 
     /// Returns the address of the first byte if the memory is one run.
@@ -59,10 +59,7 @@ impl Memory {
     /// Returns where the memory lies.
     #[inline]
     pub(super) fn classify(&self, devices: &Devices) -> Location {
-        match devices.located(self.buffer_id) {
-            Some(location) if self.len != 0 => location,
-            _ => self.buffer().classify(devices),
-        }
+        self.buffer().classify(devices)
     }
 
     #[inline]
@@ -75,7 +72,7 @@ impl Memory {
     pub(super) fn buffer(&self) -> Buffer<'_> {
         let address = std::ptr::with_exposed_provenance(self.address);
         let buffer = match &self.elements {
-            None => Buffer::bytes(address, self.len),
+            None => Buffer::bytes(address, self.len).within(self.allocation),
             Some(elements) => Buffer::typed(address, elements.0, &elements.1),
         };
         if self.settled { buffer.settled() } else { buffer }

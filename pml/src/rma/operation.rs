@@ -66,11 +66,20 @@ impl Operation {
         Operation { to, ask, elements, local, remote_on_device, moving, state }
     }
 
+    /// Returns whether both memories are single runs of bytes, so that the operation owns nothing but itself.
+    pub(super) fn is_plain(&self) -> bool {
+        let run = match &self.local {
+            Local::Put(memory) | Local::Get(memory) => memory.run().is_some(),
+            Local::Atomic(_) => true,
+        };
+        run && self.elements.is_none()
+    }
+
     /// Starts the operation, directly or by the owner, unless it has failed already.
     pub(super) fn start(self: &Arc<Self>, caller: &Arc<Caller>) {
         let Some(part) = self.begin_part(caller) else { return };
         // A direct move ends the part later.
-        if let Some(part) = self.start_directly(part) {
+        if let Some(part) = self.start_directly(caller, part) {
             self.start_by_owner(caller);
             part.end(Ok(()));
         }
@@ -84,6 +93,7 @@ impl Operation {
         }
         let given = caller.give_mapped_signal(self.to, signal);
         if !given {
+            caller.note_moved();
             self.state.lock().moved = true;
             self.ask_for_signal(caller);
         }
@@ -271,10 +281,7 @@ impl Part {
     pub(super) fn moved(mut self, result: Result<(), Error>) {
         let Part { operation, caller, .. } = &self;
         let answered = match result {
-            Ok(()) => {
-                caller.poster.engine().core().counters.one_sided_direct.increment();
-                operation.signalled(caller)
-            }
+            Ok(()) => operation.signalled(caller),
             Err(_) if operation.state.lock().answered => false,
             Err(Error::Btl(cableway_btl::Error::Unavailable { .. })) => {
                 operation.start_by_owner(caller);
@@ -289,6 +296,9 @@ impl Part {
         let (operation, caller) = (&self.operation, &self.caller);
         let mut state = operation.state.lock();
         let first = answered && !std::mem::replace(&mut state.answered, true);
+        if first {
+            caller.note_moved();
+        }
         operation.end_parts(caller, state, 1 + u32::from(first), Ok(()));
     }
 
@@ -335,7 +345,8 @@ impl Default for Moving {
 }
 
 impl Moving {
-    /// Begins the move that ends `part`. The part keeps the operation, and this with it, until the hook has taken it.
+    /// Begins the move that ends `part`. The part keeps the operation alive, and so this value, until the hook takes the
+    /// part.
     ///
     /// # Safety
     /// This is of the part's operation, and was not begun before. The hook calls [`end`](Self::end) with its argument.

@@ -12,10 +12,10 @@ pub(super) struct Window<T> {
     held: VecDeque<Held<T>>,
 }
 
-/// Operations by their numbers, each greater than those before. It takes less than a tree, because most operations end in
-/// the order of their numbers.
+/// Operations by their numbers, each greater than those before. Most operations end in this order, so that a list takes less
+/// time than a tree.
 struct UnderWay<T> {
-    /// Without an operation that is complete at the front.
+    /// `None` stands for an operation that is complete. The first entry is of one that is not.
     entries: VecDeque<(u64, Option<T>)>,
     /// The number of operations.
     len: usize,
@@ -230,6 +230,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn an_operation_that_stays_keeps_no_room_for_later_ones() {
         let mut window = Window::default();

@@ -98,7 +98,7 @@ impl Memory {
         };
         match &self.storage {
             // SAFETY: within this allocation, which lives as long as `self`.
-            Storage::Device(device) => unsafe { buffer.located(device.located()) },
+            Storage::Device(device) => unsafe { buffer.within(device.allocation()) },
             Storage::Host(_) | Storage::Shared(_) => buffer,
         }
     }

@@ -9,8 +9,8 @@ use std::ffi::c_void;
 use std::sync::mpsc;
 
 use cableway::{
-    BufferKind, DeviceMemory, DeviceMemoryMut, DeviceSlice, DeviceVec, Elements, ErrorKind, MemoryClass, Parts,
-    RawBuffer, ReduceOperation, RemoteKey, World,
+    BufferKind, DeviceMemory, DeviceMemoryMut, DeviceSlice, DeviceVec, Elements, ErrorKind, Parts, RawBuffer,
+    ReduceOperation, RemoteKey, World,
 };
 
 use crate::support::{Driver, Role, Test, finish, role_job, transports};
@@ -74,14 +74,15 @@ fn vectors() -> Outcome {
         expected[first..last].copy_from_slice(&numbers(peer, len)[first..last]);
         expect("a part", inbox.to_vec()?, expected)?;
     }
-    // Memory of others, once the driver was asked.
+    // Memory by its address, in an allocation that is known.
     let (out, inbox) = (device.copied(&numbers(me, 500))?, device.zeroed::<u32>(500)?);
-    let [from, into] = [world.locate(&out)?, world.locate(&inbox)?];
-    expect("the class", [from.class, into.class], [MemoryClass::Device; 2])?;
+    let [from, into] = [world.allocation_of(&out)?, world.allocation_of(&inbox)?];
+    expect("the allocations are known", [from.is_some(), into.is_some(), from == into], [true, true, false])?;
+    expect("host memory", world.allocation_of(&[0_u8; 100_000])?, None)?;
     let (source, room) = (out.as_device_ptr(), inbox.as_device_ptr());
     // SAFETY: memory of these vectors, which nobody else uses meanwhile.
-    let raw = |address: *mut u32, at| unsafe { RawBuffer::new(address.cast(), 2000).located(Some(at)) };
-    on.sendrecv(&raw(source, &from), (peer, 5), &mut raw(room, &into), (peer, 5))?;
+    let raw = |address: *mut u32, at| unsafe { RawBuffer::new(address.cast(), 2000).within(at) };
+    on.sendrecv(&raw(source, from), (peer, 5), &mut raw(room, into), (peer, 5))?;
     expect("located memory", inbox.to_vec()?, numbers(peer, 500))?;
     // Two parts of one vector are received into at the same time.
     let mut halves = device.allocate::<u64>(BufferKind::Device, 10)?;
