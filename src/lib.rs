@@ -39,7 +39,8 @@
 //!
 //! A [`Communicator`] has MPI's collective operations, on the same buffers. Memory may be on the host in some ranks and on
 //! devices in others. Counts of parts ([`Parts`]) count the values of a slice or of device memory, or elements of a
-//! datatype. Reductions take slices and device memory of a [`Reducible`] type, or other memory as [`Elements`] of such a
+//! datatype. Ranks that have data only for some others exchange it by
+//! [`neighbor_alltoall`](Communicator::neighbor_alltoall). Reductions take slices and device memory of a [`Reducible`] type, or other memory as [`Elements`] of such a
 //! type:
 //!
 //! ```no_run
@@ -127,7 +128,7 @@ mod world;
 pub use active::{ActiveMessage, Poster};
 pub use attached::AttachedBuffer;
 pub use buffer::{RawBuffer, RecvBuffer, SendBuffer, TypedSlice, TypedSliceMut};
-pub use collective::Parts;
+pub use collective::{Neighbors, Parts};
 pub use communicator::{Communicator, Message};
 pub use data::Data;
 pub use device::{Device, DeviceMemory, DeviceMemoryMut, DeviceSlice, DeviceSliceMut, DeviceVec};

@@ -1,13 +1,16 @@
 //! Calls of collective operations: which memory they name, and those that are under way.
 
 mod moving;
+mod neighbors;
 mod parts;
 mod reducing;
 mod running;
 
+pub use neighbors::Neighbors;
 pub use parts::Parts;
 
 pub(crate) use moving::{Exchange, allgather, alltoall, broadcast, gather, gather_in_place, scatter, scatter_in_place};
+pub(crate) use neighbors::neighbors;
 pub(crate) use parts::{divided, divided_mut, region, region_mut};
 pub(crate) use reducing::{Operands, allreduce, barrier, reduce, reduce_scatter, scan};
 pub(crate) use running::{Running, RunningList, Token};

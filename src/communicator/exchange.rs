@@ -1,7 +1,7 @@
 //! Collective operations that move data from all ranks to all ranks.
 
 use super::Communicator;
-use crate::collective::{self, Exchange, Parts, divided, divided_mut, region};
+use crate::collective::{self, Exchange, Neighbors, Parts, divided, divided_mut, region};
 use crate::{Error, RecvBuffer, SendBuffer};
 
 impl Communicator {
@@ -191,5 +191,37 @@ impl Communicator {
     pub fn alltoallv_in_place(&self, buffer: &mut (impl RecvBuffer + ?Sized), parts: Parts<'_>) -> Result<(), Error> {
         let call = Exchange { name: "alltoallv_in_place", send: None, receive: divided_mut(buffer, Some(parts))? };
         self.perform(collective::alltoall(self.member(), call))
+    }
+
+    /// Sends and receives the messages of `neighbors` at the same time (`MPI_Neighbor_alltoallw`, and with that the other
+    /// collectives of a neighbourhood). Only ranks with messages for each other take part: members without data for each
+    /// other need not make the same calls. The messages of several calls between two ranks match in the order of the calls.
+    ///
+    /// ```no_run
+    /// use cableway::Neighbors;
+    ///
+    /// # fn main() -> Result<(), cableway::Error> {
+    /// let world = cableway::World::init()?;
+    /// let everyone = world.communicator();
+    /// let (rank, size) = (everyone.rank(), everyone.size());
+    /// let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    /// // A ring. The first and the last row of `field` are copies of the neighbours' rows. Data goes left as message 0, and
+    /// // right as message 1.
+    /// let mut field = vec![[0.0_f64; 100]; 10];
+    /// if let [from_left, first, .., last, from_right] = &mut field[..] {
+    ///     let mut rows = Neighbors::new();
+    ///     rows.send(&*first, left, 0)?.send(&*last, right, 1)?;
+    ///     rows.receive(from_left, left, 1)?.receive(from_right, right, 0)?;
+    ///     everyone.neighbor_alltoall(rows)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such rank, two messages to or from a rank have one number, a message to this rank itself has no place of
+    /// its length, a message has another length than its buffer, or a member failed.
+    pub fn neighbor_alltoall(&self, neighbors: Neighbors<'_>) -> Result<(), Error> {
+        self.perform(collective::neighbors(self.member(), neighbors))
     }
 }

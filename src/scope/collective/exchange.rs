@@ -1,7 +1,7 @@
 //! Operations that move data from all ranks to all.
 
 use super::{CollectiveRequest, Scope};
-use crate::collective::{self, Exchange, Parts, divided, divided_mut, region};
+use crate::collective::{self, Exchange, Neighbors, Parts, divided, divided_mut, region};
 use crate::{Error, RecvBuffer, SendBuffer};
 
 impl<'scope, 'env> Scope<'scope, 'env> {
@@ -159,5 +159,34 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let call = Exchange { name: "alltoallv_in_place", send: None, receive: divided_mut(buffer, Some(parts))? };
         // SAFETY: the buffers are borrowed for as long as the scope.
         unsafe { self.start(collective::alltoall(self.communicator.member(), call)) }
+    }
+
+    /// Starts what [`Communicator::neighbor_alltoall`](crate::Communicator::neighbor_alltoall) does
+    /// (`MPI_Ineighbor_alltoallw`).
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), cableway::Error> {
+    /// let world = cableway::World::init()?;
+    /// let everyone = world.communicator();
+    /// let next = (everyone.rank() + 1) % everyone.size();
+    /// let previous = (everyone.rank() + everyone.size() - 1) % everyone.size();
+    /// let (mine, mut theirs) = ([everyone.rank()], [0]);
+    /// everyone.scope(|scope| {
+    ///     let mut ring = cableway::Neighbors::new();
+    ///     ring.send(&mine, next, 0)?.receive(&mut theirs, previous, 0)?;
+    ///     scope.neighbor_alltoall(ring)?.wait()
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The arguments are wrong, as those of the blocking operation. [`CollectiveRequest::wait`] returns later failures.
+    pub fn neighbor_alltoall(
+        &'scope self,
+        neighbors: Neighbors<'scope>,
+    ) -> Result<CollectiveRequest<'scope, 'env>, Error> {
+        // SAFETY: the buffers are borrowed for as long as the scope.
+        unsafe { self.start(collective::neighbors(self.communicator.member(), neighbors)) }
     }
 }

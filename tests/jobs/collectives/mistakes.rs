@@ -1,6 +1,6 @@
 //! Calls with wrong arguments. Nothing is sent, so that the program can correct them.
 
-use cableway::{Complex, Datatype, ErrorKind, Parts, Predefined, ReduceOperation, TypedSliceMut, World};
+use cableway::{Complex, Datatype, ErrorKind, Neighbors, Parts, Predefined, ReduceOperation, TypedSliceMut, World};
 
 use super::{Outcome, expect};
 
@@ -41,6 +41,21 @@ pub(super) fn mistakes() -> Outcome {
         says(on.reduce_scatter_block(&three, &mut four, sum), &["cannot be divided evenly"])?;
         says(on.reduce_scatter(&three, &mut four, &[1, 1], sum), &["add up to 2 elements, not to 3"])?;
         says(on.scan(&two, &mut four, sum), &["scan"])?;
+        let neighbors = |sends: &[(u32, u16)], receives: &[(u32, u16)]| {
+            let (mut rooms, mut calls) = ([[0_u64; 2]; 2], Neighbors::new());
+            for &(rank, number) in sends {
+                calls.send(&two, rank, number)?;
+            }
+            for (&(rank, number), room) in receives.iter().zip(&mut rooms) {
+                calls.receive(room, rank, number)?;
+            }
+            on.neighbor_alltoall(calls)
+        };
+        says(neighbors(&[(2, 0)], &[]), &["neighbor_alltoall of 16 bytes", "to rank 2: the communicator has 2 ranks"])?;
+        says(neighbors(&[], &[(9, 0)]), &["from rank 9"])?;
+        says(neighbors(&[(1, 5), (1, 5)], &[]), &["two messages to rank 1 have the number 5"])?;
+        says(neighbors(&[], &[(1, 6), (1, 6)]), &["two messages from rank 1 have the number 6"])?;
+        says(neighbors(&[(0, 1)], &[(0, 2)]), &["sends itself [(1, 16)] and receives [(2, 16)]"])?;
         let mut numbers = [Complex { re: 1.0_f32, im: 0.0 }];
         says(on.allreduce_in_place(&mut numbers, ReduceOperation::Max), &["Max is not defined", "Complex32"])?;
         says(on.scope(|scope| scope.allreduce(&two, &mut four, sum)?.wait()), &["allreduce of 16 bytes"])?;

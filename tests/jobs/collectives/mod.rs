@@ -4,6 +4,7 @@ mod dying;
 mod ends;
 mod mistakes;
 mod model;
+mod neighbors;
 mod nodes;
 mod overlap;
 mod peer_access;
@@ -48,6 +49,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("collectives::algorithms_over_nodes_give_the_results_of_a_model", nodes::jobs),
     ("collectives::explained_choices_are_those_that_are_made", nodes::choices),
     ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
+    ("collectives::neighbours_exchange_data", || with_every_driver("collectives_neighbors", &[])),
     ("collectives::threads_use_their_own_communicators", || with_every_driver("collectives_threads", &[])),
     ("collectives::random_operations_of_threads_on_random_communicators", storm::jobs),
     ("collectives::every_type_is_reduced", || with_every_driver("collectives_types", &[])),
@@ -68,6 +70,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_in_turn", random::in_turn),
     ("collectives_at_random", random::at_random),
     ("collectives_overlap", overlap::overlap),
+    ("collectives_neighbors", neighbors::neighbors),
     ("collectives_threads", overlap::threads),
     ("collectives_choices", nodes::choose),
     ("collectives_storm", storm::storm),
