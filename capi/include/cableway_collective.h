@@ -45,6 +45,23 @@ int cableway_alltoallv(const void *send_buffer, const size_t *send_counts, const
                        const size_t *receive_displacements, const cableway_datatype *receive_datatype,
                        cableway_communicator *communicator);
 
+/* A message of an exchange with neighbours. */
+typedef struct cableway_neighbor {
+    int rank;                          /* the neighbour's rank in the communicator */
+    uint16_t number;                   /* tells several messages from one rank to another apart; both sides give it */
+    void *buffer;                      /* a message that is sent is only read */
+    size_t count;                      /* elements of the datatype, or bytes without one */
+    const cableway_datatype *datatype; /* CABLEWAY_BYTE or another datatype */
+} cableway_neighbor;
+
+/*
+ * Sends and receives messages at the same time (MPI's neighbourhood collectives). Only processes with messages for each
+ * other call it. The messages of several calls between two processes match in the order of the calls. A message has the
+ * length of the buffer that receives it. The arrays are read by the call only.
+ */
+int cableway_neighbor_alltoall(const cableway_neighbor *sends, size_t send_count, const cableway_neighbor *receives,
+                               size_t receive_count, cableway_communicator *communicator);
+
 /*
  * Start collective functions. Members start them in the same order as blocking ones. The program keeps the buffers until
  * the request has ended, as those of nonblocking messages. The arrays of counts and displacements are read by the call
@@ -82,6 +99,8 @@ int cableway_ialltoallv(const void *send_buffer, const size_t *send_counts, cons
                         const cableway_datatype *send_datatype, void *receive_buffer, const size_t *receive_counts,
                         const size_t *receive_displacements, const cableway_datatype *receive_datatype,
                         cableway_communicator *communicator, cableway_request **request);
+int cableway_ineighbor_alltoall(const cableway_neighbor *sends, size_t send_count, const cableway_neighbor *receives,
+                                size_t receive_count, cableway_communicator *communicator, cableway_request **request);
 
 /* The types of elements that reductions combine. Pairs are structures of a value and an index, for MINLOC and MAXLOC. */
 enum cableway_element {

@@ -10,6 +10,7 @@ use syn::{FnArg, Item, ItemFn, ReturnType, Type};
 use crate::active::Info;
 use crate::arguments::UNDEFINED;
 use crate::code::Code;
+use crate::neighbors::Neighbor;
 use crate::registration::RemoteKey;
 use crate::status::{ANY_SOURCE, ANY_TAG, Status};
 
@@ -143,6 +144,7 @@ fn c_type(rust: &Type, buffers: bool) -> String {
                 "Parameter" => "cableway_parameter",
                 "Stream" => "cableway_stream",
                 "Prepared" => "cableway_prepared",
+                "Neighbor" => "cableway_neighbor",
                 _ => panic!("the type {name} has no name in C"),
             };
             c.to_owned()
@@ -297,6 +299,28 @@ fn a_key_and_a_description_have_the_layout_of_the_header() {
             size_of::<Info>()
         ],
         [0, 4, 8, 16, 24, 32, 40]
+    );
+}
+
+#[test]
+fn a_neighbor_has_the_layout_of_the_header() {
+    let code = code();
+    let (_, fields) = code.split_once("typedef struct cableway_neighbor {").unwrap();
+    let fields: Vec<_> =
+        fields.split_once('}').unwrap().0.split(';').map(normal).filter(|one| !one.is_empty()).collect();
+    let declared =
+        ["int rank", "uint16_t number", "void * buffer", "size_t count", "const cableway_datatype * datatype"];
+    assert_eq!(fields, declared);
+    assert_eq!(
+        [
+            offset_of!(Neighbor, rank),
+            offset_of!(Neighbor, number),
+            offset_of!(Neighbor, buffer),
+            offset_of!(Neighbor, count),
+            offset_of!(Neighbor, datatype),
+            size_of::<Neighbor>()
+        ],
+        [0, 4, 8, 16, 24, 32]
     );
 }
 

@@ -21,6 +21,7 @@ mod handle;
 mod memory;
 mod message;
 mod movement;
+mod neighbors;
 mod one_sided;
 mod one_sided_typed;
 mod outcome;

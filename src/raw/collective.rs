@@ -4,7 +4,9 @@ use cableway_base::Rank;
 use cableway_coll::ReduceOperation;
 
 use super::RawRequest;
-use crate::collective::{self, Exchange, Operands, Parts, Prepared, divided, divided_mut, region, region_mut};
+use crate::collective::{
+    self, Exchange, Neighbors, Operands, Parts, Prepared, divided, divided_mut, region, region_mut,
+};
 use crate::communicator::Communicator;
 use crate::elements::Reducible;
 use crate::{Elements, ElementsMut, Error, RawBuffer};
@@ -159,6 +161,17 @@ impl Communicator {
         let name = name(ALLGATHER, send.is_none(), receive.parts.is_some());
         let (send, receive) = (send.map(region).transpose()?, divided_mut(receive.buffer, receive.parts)?);
         self.raw_call(collective::allgather(self.member(), Exchange { name, send, receive }))
+    }
+
+    /// Prepares to exchange data with neighbours.
+    ///
+    /// # Safety
+    /// The caller keeps the buffers.
+    ///
+    /// # Errors
+    /// The arguments are wrong.
+    pub unsafe fn neighbor_alltoall_raw<'a>(&'a self, neighbors: Neighbors<'a>) -> Result<RawCollective<'a>, Error> {
+        self.raw_call(collective::neighbors(self.member(), neighbors))
     }
 
     /// Prepares to exchange parts.

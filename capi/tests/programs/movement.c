@@ -269,11 +269,38 @@ static void alltoallv(int backwards, int in_place)
     destroy(&theirs);
 }
 
+/* Around a ring in both directions; with one or two processes both neighbours are the same. */
+static void ring(size_t count)
+{
+    int left = (rank + size - 1) % size, right = (rank + 1) % size;
+    struct buffer out = make(count), from_left = make(count), from_right = make(count);
+    cableway_neighbor sends[2], receives[2];
+
+    write_part(&out, 0, count, rank, 0);
+    sends[0] = (cableway_neighbor) {left, 0, out.memory.address, count, type};
+    sends[1] = (cableway_neighbor) {right, 1, out.memory.address, count, type};
+    receives[0] = (cableway_neighbor) {right, 0, from_right.memory.address, count, type};
+    receives[1] = (cableway_neighbor) {left, 1, from_left.memory.address, count, type};
+    CALL(EITHER(neighbor_alltoall, sends, 2, receives, 2, everyone));
+    fetch(&from_left);
+    fetch(&from_right);
+    check_part(&from_left, 0, count, left, 0);
+    check_part(&from_right, 0, count, right, 0);
+    CALL(EITHER(neighbor_alltoall, NULL, 0, NULL, 0, everyone));
+    CHECK(CABLEWAY_ERR_ARGUMENT == EITHER(neighbor_alltoall, NULL, 1, NULL, 0, everyone));
+    sends[1].rank = -1;
+    CHECK(CABLEWAY_ERR_RANK == EITHER(neighbor_alltoall, sends, 2, receives, 2, everyone));
+    destroy(&out);
+    destroy(&from_left);
+    destroy(&from_right);
+}
+
 static void forms(size_t count)
 {
     int in_place, backwards, root = size - 1;
     broadcast(0, count);
     broadcast(root, count);
+    ring(count);
     for (in_place = 0; in_place < 2; in_place++) {
         gather_and_scatter(root, count, in_place);
         allgather(count, in_place);
