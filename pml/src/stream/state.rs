@@ -123,15 +123,20 @@ impl StreamState {
         self.handles.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Returns whether calls on the stream are not over, as its words show. The caller has locked `last`.
+    pub(super) fn has_messages(&self) -> bool {
+        self.program.goes_on() && !self.queue.lock().is_idle_at(self.words.load(REACHED))
+    }
+
     /// Returns what the stream has to do. The caller has locked `last`.
     pub(super) fn pending(&self) -> Pending {
         if !self.program.goes_on() {
             return Pending::Nothing;
         }
-        let reached = self.words.load(REACHED);
-        if !self.queue.lock().is_idle_at(reached) {
+        if self.has_messages() {
             return Pending::Messages;
         }
+        let reached = self.words.load(REACHED);
         // Without a value that describes it, the program may have destroyed the stream.
         let idle = self.handles.load(Ordering::Relaxed) == 0 || self.is_program_idle();
         match idle {

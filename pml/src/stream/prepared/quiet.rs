@@ -50,14 +50,19 @@ pub(in crate::stream) fn while_quiet<R>(
 }
 
 /// Locks every stream if none has anything to do. Returns what one has to do otherwise.
+///
+/// Asks the driver about no stream while the words of any show that it may wait for a message: most often they do, and a
+/// question takes longer.
 fn lock_if_quiet(streams: &[Arc<StreamState>]) -> Result<Vec<MutexGuard<'_, u64>>, Pending> {
     let mut locked = Vec::with_capacity(streams.len());
     for state in streams {
-        let last = state.last.try_lock().ok_or(Pending::Work)?;
-        match state.pending() {
-            Pending::Nothing => locked.push(last),
-            pending => return Err(pending),
+        locked.push(state.last.try_lock().ok_or(Pending::Work)?);
+        if state.has_messages() {
+            return Err(Pending::Messages);
         }
     }
-    Ok(locked)
+    match streams.iter().map(|state| state.pending()).find(|pending| *pending != Pending::Nothing) {
+        None => Ok(locked),
+        Some(pending) => Err(pending),
+    }
 }
