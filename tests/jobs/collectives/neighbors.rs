@@ -21,7 +21,7 @@ pub(super) fn neighbors() -> Outcome {
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
     for round in 0..12_u64 {
         let len = [0, 1, 100, 30_000][round as usize % 4];
-        let on_device = |at: u64| (round / 4 + at) % 3 == 0;
+        let on_device = |at: u64| (round / 4 + at).is_multiple_of(3);
         let sent = [LEFT, RIGHT].map(|direction| rooms.room(on_device(0), &values(me, direction, round, len)));
         let [to_left, to_right] = sent;
         let (to_left, to_right) = (to_left?, to_right?);
@@ -76,7 +76,8 @@ fn faces(world: &World, left: u32, right: u32) -> Outcome {
         world.communicator().neighbor_alltoall(exchange)?;
     }
     let ghosts = |rank: u32, column: usize| -> Vec<f64> {
-        let at = |at: usize| if at % COLUMNS == 0 { (at + column) as f64 + f64::from(rank) / 8.0 } else { 0.0 };
+        let at =
+            |at: usize| if at.is_multiple_of(COLUMNS) { (at + column) as f64 + f64::from(rank) / 8.0 } else { 0.0 };
         (0..ROWS * COLUMNS).map(at).collect()
     };
     expect(from_left == ghosts(left, COLUMNS - 1), true)?;
