@@ -282,3 +282,38 @@ fn memory_that_the_driver_cannot_classify_is_not_touched() {
         assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
     });
 }
+
+#[test]
+fn only_memory_whose_location_stays_the_same_is_a_known_allocation() {
+    let devices = devices();
+    for kind in common::kinds() {
+        let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 100_000).unwrap();
+        let found = devices.allocation_of(buffer.as_device_ptr(), buffer.len());
+        assert_eq!(found.is_some(), kind == BufferKind::Device, "{kind:?}");
+        assert_eq!(buffer.allocation(), found, "{kind:?}");
+    }
+    assert_eq!(devices.allocation_of([0_u8; 8].as_ptr(), 8), None);
+    assert_eq!(devices.allocation_of(std::ptr::null(), 0), None);
+}
+
+#[test]
+fn an_allocation_is_known_until_many_others_were_used() {
+    isolated("an_allocation_is_known_until_many_others_were_used", &[], || {
+        let (app, devices) = (app(), devices());
+        let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 64).unwrap();
+        let (known, at) = (buffer.allocation().unwrap(), buffer.location());
+        let before = app.attributes();
+        assert_eq!(devices.located(known), Some(at));
+        assert_eq!(buffer.allocation(), Some(known));
+        assert_eq!(app.attributes(), before, "nothing is asked");
+        for _ in 0..3000 {
+            let other = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 64).unwrap();
+            assert_ne!(other.allocation(), Some(known));
+            // Forgotten, it is not taken for another one.
+            assert!(devices.located(known).is_none_or(|found| found == at));
+        }
+        // A question finds it again.
+        assert_eq!(buffer.location(), at);
+        assert_eq!(devices.located(known), Some(at));
+    });
+}
