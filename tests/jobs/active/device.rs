@@ -92,7 +92,7 @@ fn u32_of(bytes: &[u8]) -> u32 {
 }
 
 fn land(message: ActiveMessage<'_>, devices: &Devices, findings: &Findings) {
-    let (bytes, findings) = (message.len(), findings.clone());
+    let (bytes, failed, findings) = (message.len(), findings.clone(), findings.clone());
     let words: Vec<usize> = message.header().chunks(4).map(|word| u32_of(word) as usize).collect();
     let (place, len) = (places()[words[0]], words[1]);
     let check = move |found: Vec<u8>, result: Result<u64, cableway::Error>| {
@@ -106,7 +106,7 @@ fn land(message: ActiveMessage<'_>, devices: &Devices, findings: &Findings) {
         }),
         Some(kind) => match allocate(devices, kind, &vec![0xee; bytes as usize]) {
             Ok(memory) => message.receive(memory, move |memory, result| check(read(&memory, len), result)),
-            Err(error) => check(error.to_string().into_bytes(), Ok(0)),
+            Err(error) => failed.note(false, || format!("no room for {bytes} bytes to {place:?}: {error}")),
         },
     }
 }
