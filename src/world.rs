@@ -86,8 +86,8 @@ impl World {
     /// [`DeviceMemory`](crate::DeviceMemory) that names it spares later messages this question. Memory that the library
     /// allocates names it already.
     ///
-    /// `None` for memory whose location can change: that of the host, of pools and of `cuMemCreate`, managed memory, and
-    /// buffers with a layout.
+    /// Returns `None` for host memory, managed memory, pools and `cuMemCreate`, for empty buffers and those with a layout, and
+    /// while a capture hides something: then ask again later.
     ///
     /// # Errors
     /// Work that is queued on the memory cannot be waited for.

@@ -48,24 +48,26 @@ int cableway_alltoallv(const void *send_buffer, const size_t *send_counts, const
 /* A message of an exchange with neighbours. */
 typedef struct cableway_neighbor {
     int rank;                          /* the neighbour's rank in the communicator */
-    uint16_t number;                   /* tells several messages from one rank to another apart; both sides give it */
+    uint16_t number;                   /* tells several messages apart; the sender and the receiver give the same */
     void *buffer;                      /* a message that is sent is only read */
     size_t count;                      /* elements of the datatype, or bytes without one */
     const cableway_datatype *datatype; /* CABLEWAY_BYTE or another datatype */
 } cableway_neighbor;
 
 /*
- * Sends and receives messages at the same time (MPI's neighbourhood collectives). Only processes with messages for each
- * other call it. The messages of several calls between two processes match in the order of the calls. A message has the
- * length of the buffer that receives it. The arrays are read by the call only.
+ * Sends and receives messages at the same time (MPI's neighbourhood collectives). Unlike the other functions here, only
+ * processes with messages for each other call it. The messages of several calls between two processes match in the order
+ * of the calls. A message has exactly the length of the buffer that receives it, also if that is 0. Memory that receives a
+ * message belongs to no other message of the call; memory may be sent several times. The arrays are read by the call only.
+ * After a failed process, later exchanges fail, too.
  */
 int cableway_neighbor_alltoall(const cableway_neighbor *sends, size_t send_count, const cableway_neighbor *receives,
                                size_t receive_count, cableway_communicator *communicator);
 
 /*
  * Start collective functions. Members start them in the same order as blocking ones. The program keeps the buffers until
- * the request has ended, as those of nonblocking messages. The arrays of counts and displacements are read by the call
- * only. A status says nothing but the error. The request of ibarrier ends when all members have started it; it does not
+ * the request has ended, as those of nonblocking messages. The arrays of counts, displacements and neighbours are read by the
+ * call only. A status says nothing but the error. The request of ibarrier ends when all members have started it; it does not
  * match a blocking barrier.
  */
 int cableway_ibarrier(cableway_communicator *communicator, cableway_request **request);

@@ -49,7 +49,7 @@ impl<'a> Builder<'a> {
             Call::Scatter { send, receive, root } => self.scatter(send, receive.as_ref(), *root),
             Call::Allgather { send, receive } => self.allgather(send.as_ref(), receive),
             Call::Alltoall { send, receive } => self.alltoall(send.as_deref(), receive),
-            Call::Neighbors { send, receive } => self.neighbors(send, receive),
+            Call::Neighbors { send, receive, with_empty } => self.neighbors(send, receive, *with_empty),
             Call::Allreduce(operands) => self.allreduce(operands),
             Call::Reduce { operands, root } => self.reduce(operands, *root),
             Call::ReduceScatter { operands, counts } => self.reduce_scatter(operands, counts),
@@ -178,7 +178,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn neighbors(&mut self, send: &[Edge<'_>], receive: &[Edge<'_>]) -> Result<(), Error> {
+    fn neighbors(&mut self, send: &[Edge<'_>], receive: &[Edge<'_>], with_empty: bool) -> Result<(), Error> {
         let mut edges = |edges: &[Edge<'_>]| -> Vec<neighbors::Edge> {
             let edge = |edge: &Edge<'_>| neighbors::Edge {
                 rank: edge.rank,
@@ -186,7 +186,9 @@ impl<'a> Builder<'a> {
                 block: self.plan.block(&edge.memory),
                 bytes: edge.memory.packed_len(),
             };
-            edges.iter().map(edge).collect()
+            let all: Vec<_> = edges.iter().map(edge).collect();
+            // Where neighbours agree on the length, edges without data need no message.
+            all.into_iter().filter(|edge| with_empty || edge.bytes != 0).collect()
         };
         let (sends, receives) = (edges(send), edges(receive));
         neighbors::exchange(&mut self.plan, self.me, &sends, &receives);

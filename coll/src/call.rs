@@ -135,6 +135,8 @@ pub enum Call<'a> {
         send: Vec<Edge<'a>>,
         /// Where the neighbours' data goes.
         receive: Vec<Edge<'a>>,
+        /// Messages without data are sent, too, so that a rank learns that it expected some. Both sides pass the same.
+        with_empty: bool,
     },
     /// `MPI_Allreduce`.
     Allreduce(Operands),
@@ -206,7 +208,7 @@ impl Call<'_> {
             }
             Call::Scatter { send, receive, .. } => (first(send), receive.as_ref().map_or(std::ptr::null(), one)),
             Call::Alltoall { send, receive } => (send.as_deref().map_or(std::ptr::null(), first), first(receive)),
-            Call::Neighbors { send, receive } => {
+            Call::Neighbors { send, receive, .. } => {
                 let edge = |all: &[Edge<'_>]| all.first().map_or(std::ptr::null(), |edge| one(&edge.memory));
                 (edge(send), edge(receive))
             }

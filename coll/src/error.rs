@@ -80,6 +80,11 @@ pub enum Error {
     /// The program gave the operation up.
     #[error("the program gave the operation up")]
     GivenUp,
+    /// An earlier exchange with neighbours was given up.
+    #[error(
+        "an earlier exchange with neighbours was given up, so that its messages may still come: use another communicator"
+    )]
+    Interrupted,
     /// No memory for data in transit.
     #[error("cannot allocate {bytes} bytes for data in transit")]
     NoMemory {

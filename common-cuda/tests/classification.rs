@@ -289,8 +289,10 @@ fn only_memory_whose_location_stays_the_same_is_a_known_allocation() {
     for kind in common::kinds() {
         let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 100_000).unwrap();
         let found = devices.allocation_of(buffer.as_device_ptr(), buffer.len());
-        assert_eq!(found.is_some(), kind == BufferKind::Device, "{kind:?}");
-        assert_eq!(buffer.allocation(), found, "{kind:?}");
+        let lasts = kind == BufferKind::Device;
+        assert_eq!(buffer.allocation(), found.filter(|_| lasts), "{kind:?}");
+        // AMD's driver names the device of memory of pools, too.
+        assert!(found.is_some() == lasts || sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd, "{kind:?}");
     }
     assert_eq!(devices.allocation_of([0_u8; 8].as_ptr(), 8), None);
     assert_eq!(devices.allocation_of(std::ptr::null(), 0), None);
@@ -306,12 +308,16 @@ fn an_allocation_is_known_until_many_others_were_used() {
         assert_eq!(devices.located(known), Some(at));
         assert_eq!(buffer.allocation(), Some(known));
         assert_eq!(app.attributes(), before, "nothing is asked");
+        let mut forgotten = false;
         for _ in 0..3000 {
             let other = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 64).unwrap();
             assert_ne!(other.allocation(), Some(known));
             // Forgotten, it is not taken for another one.
-            assert!(devices.located(known).is_none_or(|found| found == at));
+            let found = devices.located(known);
+            assert!(found.is_none_or(|found| found == at));
+            forgotten |= found.is_none();
         }
+        assert!(forgotten);
         // A question finds it again.
         assert_eq!(buffer.location(), at);
         assert_eq!(devices.located(known), Some(at));

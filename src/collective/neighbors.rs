@@ -14,8 +14,8 @@ use crate::error::Collective;
 /// The messages of a rank in an exchange with its neighbours
 /// ([`Communicator::neighbor_alltoall`](crate::Communicator::neighbor_alltoall)): what it sends, and where it receives.
 ///
-/// Each message has a number, which tells several messages from one rank to another apart: sender and receiver give the same
-/// one. In a grid it can be the direction in which the data goes. Buffers may have any length, layout and place; one buffer
+/// Each message has a number, which tells several messages from one rank to another apart. The sender and the receiver give the
+/// same number. In a grid it can be the direction in which the data goes. Buffers may have any length, layout and place; one buffer
 /// may be sent to several neighbours.
 #[derive(Debug, Default)]
 pub struct Neighbors<'a> {
@@ -36,20 +36,20 @@ impl<'a> Neighbors<'a> {
         Neighbors::default()
     }
 
-    /// Adds a message to rank `to`. Waits for work that is queued on the buffer, as a send does.
+    /// Adds a message to rank `to`. Waits here for work that is queued on the buffer, as a send does.
     ///
     /// # Errors
-    /// That work failed.
+    /// The queued work failed.
     pub fn send(&mut self, data: &'a (impl SendBuffer + ?Sized), to: Rank, number: u16) -> Result<&mut Self, Error> {
         self.sends.push(Message { rank: to, number, memory: region(data)?.memory() });
         Ok(self)
     }
 
-    /// Adds a message of exactly the buffer's length from rank `from`. Waits for work that is queued on the buffer, as a
-    /// receive does.
+    /// Adds a message of exactly the buffer's length from rank `from`. Waits here for work that is queued on the buffer, as
+    /// a receive does.
     ///
     /// # Errors
-    /// That work failed.
+    /// The queued work failed.
     pub fn receive(
         &mut self,
         buffer: &'a mut (impl RecvBuffer + ?Sized),
@@ -72,13 +72,13 @@ pub(crate) fn neighbors<'a>(
         let mut seen = HashSet::new();
         for Message { rank, number, .. } in messages {
             if *rank >= member.size {
-                let ranks = member.size;
-                return Err(
-                    operation.refused(format!("a message {what} rank {rank}: the communicator has {ranks} ranks"))
-                );
+                let (rank, size) = (i32::try_from(*rank).unwrap_or(i32::MAX), member.size as usize);
+                return Err(operation.failed(cableway_pml::Error::NoSuchRank { rank, size }.into()));
             }
             if !seen.insert((rank, number)) {
-                let reason = format!("two messages {what} rank {rank} have the number {number}: give each its own");
+                let reason = format!(
+                    "two messages {what} rank {rank} have the number {number}: give each message its own number"
+                );
                 return Err(operation.refused(reason));
             }
         }
@@ -88,27 +88,29 @@ pub(crate) fn neighbors<'a>(
         let edge = |Message { rank, number, memory }| Edge { rank, message: number.into(), memory };
         messages.into_iter().map(edge).collect()
     };
-    Ok(Prepared { operation, call: Call::Neighbors { send: edges(sends), receive: edges(receives) } })
+    let (send, receive) = (edges(sends), edges(receives));
+    Ok(Prepared { operation, call: Call::Neighbors { send, receive, with_empty: true } })
 }
 
-/// Checks that each message of this rank to itself has a place of its length.
+/// Checks that each message of this rank to itself has a place of its length, and each such place a message.
 fn check_own(
     member: Member,
     sends: &[Message<'_>],
     receives: &[Message<'_>],
     operation: Collective,
 ) -> Result<(), Error> {
-    let own = |messages: &[Message<'_>]| -> Vec<(u16, u64)> {
-        let of_this = messages.iter().filter(|message| message.rank == member.rank);
-        let mut own: Vec<_> = of_this.map(|message| (message.number, message.memory.packed_len())).collect();
-        own.sort_unstable();
-        own
-    };
-    let (sent, expected) = (own(sends), own(receives));
-    match sent == expected {
-        true => Ok(()),
-        false => Err(operation.refused(format!(
-            "this rank sends itself {sent:?} and receives {expected:?} from itself (numbers and bytes): they must be equal"
+    let own = |message: &&Message<'_>| message.rank == member.rank;
+    let described = |message: &Message<'_>| (message.number, message.memory.packed_len());
+    let expected: HashSet<_> = receives.iter().filter(own).map(described).collect();
+    let sent: HashSet<_> = sends.iter().filter(own).map(described).collect();
+    if let Some((number, bytes)) = sent.difference(&expected).next() {
+        let reason = format!("this rank does not receive message {number} of {bytes} bytes, which it sends itself");
+        return Err(operation.refused(reason));
+    }
+    match expected.difference(&sent).next() {
+        None => Ok(()),
+        Some((number, bytes)) => Err(operation.refused(format!(
+            "this rank does not send message {number} of {bytes} bytes, which it expects from itself"
         ))),
     }
 }

@@ -193,9 +193,9 @@ impl Communicator {
         self.perform(collective::alltoall(self.member(), call))
     }
 
-    /// Sends and receives the messages of `neighbors` at the same time (`MPI_Neighbor_alltoallw`, and with that the other
-    /// collectives of a neighbourhood). Only ranks with messages for each other take part: members without data for each
-    /// other need not make the same calls. The messages of several calls between two ranks match in the order of the calls.
+    /// Sends and receives the messages of `neighbors` at the same time (`MPI_Neighbor_alltoallw`). It serves for the other
+    /// collectives of a neighbourhood, too. Only ranks with messages for each other call it. The messages of several calls
+    /// between two ranks match in the order of the calls.
     ///
     /// ```no_run
     /// use cableway::Neighbors;
@@ -219,8 +219,10 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// There is no such rank, two messages to or from a rank have one number, a message to this rank itself has no place of
-    /// its length, a message has another length than its buffer, or a member failed.
+    /// There is no such rank, two messages to or from a rank have one number, this rank sends itself what it does not receive
+    /// or expects from itself what it does not send, a message has another length than its buffer, or a member failed, which
+    /// may be one that is no neighbour. After a failed member or a panic during an exchange, later exchanges fail, too: a
+    /// message of the earlier one may still come.
     pub fn neighbor_alltoall(&self, neighbors: Neighbors<'_>) -> Result<(), Error> {
         self.perform(collective::neighbors(self.member(), neighbors))
     }

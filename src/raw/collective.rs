@@ -19,7 +19,7 @@ pub struct RawCollective<'a> {
     call: Prepared<'a>,
 }
 
-/// Collective operations begin in the same order on all members.
+/// Collective operations begin in the same order on all members, except exchanges with neighbours.
 impl RawCollective<'_> {
     /// Performs the operation, and waits for its end. Collective.
     ///

@@ -290,6 +290,8 @@ static void ring(size_t count)
     CHECK(CABLEWAY_ERR_ARGUMENT == EITHER(neighbor_alltoall, NULL, 1, NULL, 0, everyone));
     sends[1].rank = -1;
     CHECK(CABLEWAY_ERR_RANK == EITHER(neighbor_alltoall, sends, 2, receives, 2, everyone));
+    sends[1].rank = size;
+    CHECK(CABLEWAY_ERR_RANK == EITHER(neighbor_alltoall, sends, 2, receives, 2, everyone));
     destroy(&out);
     destroy(&from_left);
     destroy(&from_right);

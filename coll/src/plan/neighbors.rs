@@ -11,12 +11,13 @@ pub(crate) struct Edge {
     pub(crate) bytes: u64,
 }
 
-/// Adds the exchange. Edges without data need no message: neighbours agree on the length. Returns the last steps.
+/// Adds the exchange. Returns the last steps.
 pub(crate) fn exchange(plan: &mut Plan, me: Me, sends: &[Edge], receives: &[Edge]) -> Vec<StepId> {
     let (mut ends, mut here) = (Vec::new(), Vec::new());
-    for edge in receives.iter().filter(|edge| edge.bytes != 0) {
+    for edge in receives {
         let fits = |send: &&Edge| (send.rank, send.message, send.bytes) == (me.rank, edge.message, edge.bytes);
-        match sends.iter().find(fits).filter(|_| edge.rank == me.rank) {
+        let own = (edge.rank == me.rank).then(|| sends.iter().find(fits)).flatten();
+        match own {
             Some(own) => {
                 here.push(own.message);
                 ends.push(plan.copy(own.block, edge.block, &[]));
@@ -24,7 +25,7 @@ pub(crate) fn exchange(plan: &mut Plan, me: Me, sends: &[Edge], receives: &[Edge
             None => ends.push(plan.receive(edge.rank, edge.message, edge.block, &[])),
         }
     }
-    for edge in sends.iter().filter(|edge| edge.bytes != 0) {
+    for edge in sends {
         if edge.rank != me.rank || !here.contains(&edge.message) {
             ends.push(plan.send(edge.rank, edge.message, edge.block, &[]));
         }

@@ -48,6 +48,9 @@ pub struct Group {
     in_streams: bool,
     /// The number of the next operation.
     next: AtomicU32,
+    /// An exchange with neighbours gave up a receive. Its message may still come, and a later exchange would take it for its
+    /// own, because messages of exchanges have no number of the operation. So there are no later ones.
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Group {
@@ -63,6 +66,7 @@ impl Group {
             in_streams: false,
             choices: Default::default(),
             next: AtomicU32::new(0),
+            interrupted: Arc::default(),
         }
     }
 
@@ -108,6 +112,11 @@ impl Group {
         // No member of the other group is this process.
         let rank = if self.between_groups { u32::MAX } else { self.communicator.rank() };
         let me = Me { rank, size: self.communicator.group().len() as u32 };
+        let among_neighbors = matches!(call, Call::Neighbors { .. });
+        if among_neighbors && self.interrupted.load(Ordering::Acquire) {
+            shared.engine.check_members(&self.communicator)?;
+            return Err(Error::Interrupted);
+        }
         let choice = self.choice()?;
         let report = if me.rank == 0 { Some(shared.report()) } else { None };
         let basis = Basis { me, choice, rules: &shared.rules, report };
@@ -126,7 +135,6 @@ impl Group {
             taken => taken,
         };
         // A call with wrong arguments does not count, so that the program can correct it.
-        let among_neighbors = matches!(call, Call::Neighbors { .. });
         let first_tag = if among_neighbors {
             tags::of_neighbors()
         } else {
@@ -139,6 +147,7 @@ impl Group {
         let site = Site { scratch: 0, working, first_tag, settled: self.in_streams, registered };
         let mut operation = Operation::new(shared.clone(), on, site, plan, scratch);
         if among_neighbors {
+            operation.note_interruption(self.interrupted.clone());
             // Begin its messages now, in the order of the calls. The next poll returns an error again.
             let _ = operation.poll();
         }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_pml::{Communicator, Engine};
 
@@ -30,6 +31,8 @@ pub struct Operation {
     left: usize,
     /// The program has given it up.
     given_up: bool,
+    /// Set once a receive is given up.
+    interrupted: Option<Arc<AtomicBool>>,
     state: State,
 }
 
@@ -67,8 +70,19 @@ impl Operation {
         let ended = vec![false; left];
         let resources = ManuallyDrop::new(Resources { plan, scratch, active: Vec::new() });
         let state = if left == 0 { State::Ended(Ok(())) } else { State::New };
-        let mut operation =
-            Operation { shared, on, site, resources, waiting, ready, ended, left, given_up: false, state };
+        let mut operation = Operation {
+            shared,
+            on,
+            site,
+            resources,
+            waiting,
+            ready,
+            ended,
+            left,
+            given_up: false,
+            interrupted: None,
+            state,
+        };
         if let Some(error) = failure {
             operation.fail(error);
         }
@@ -124,8 +138,16 @@ impl Operation {
         self.cancel();
     }
 
+    /// Has a flag set if the operation gives up a receive.
+    pub(super) fn note_interruption(&mut self, flag: Arc<AtomicBool>) {
+        self.interrupted = Some(flag);
+    }
+
     /// Cancels receives that no message has matched.
     fn cancel(&self) {
+        if let Some(interrupted) = self.interrupted.as_ref().filter(|_| !self.resources.active.is_empty()) {
+            interrupted.store(true, Ordering::Release);
+        }
         self.resources.active.iter().for_each(|active| active.cancel(&self.shared.engine));
     }
 

@@ -141,7 +141,7 @@ impl Contexts {
         Some(Location { class: MemoryClass::Device, device, context, buffer_id })
     }
 
-    /// Does the same, if nothing more is to be found out about the allocation.
+    /// Does what [`locate`](Self::locate) does, if nothing more is to be found out about the allocation.
     pub(crate) fn locate_settled(&self, buffer_id: u64) -> Option<Location> {
         self.locate(buffer_id).filter(|_| self.has_synchronised(buffer_id))
     }

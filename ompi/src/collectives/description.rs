@@ -127,7 +127,8 @@ impl Description {
             kind::NEIGHBORS => {
                 // SAFETY: each edge belongs to a buffer.
                 let edges = unsafe { (self.send.edges(), self.receive.edges()) };
-                Call::Neighbors { send: join(edges.0, all(send)), receive: join(edges.1, all(receive)) }
+                let (send, receive) = (join(edges.0, all(send)), join(edges.1, all(receive)));
+                Call::Neighbors { send, receive, with_empty: false }
             }
             kind::ALLREDUCE => Call::Allreduce(self.operands()?),
             kind::REDUCE => Call::Reduce { operands: self.operands()?, root },

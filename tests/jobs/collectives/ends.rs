@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cableway::{Communicator, EngineError, ErrorKind, ReduceOperation, World};
+use cableway::{Communicator, EngineError, ErrorKind, Neighbors, ReduceOperation, World};
 
 use super::{Outcome, expect};
 use crate::faults::{fails_soon, kill_myself, others_go_on, survived};
@@ -13,17 +13,31 @@ const LARGE: usize = 1 << 17;
 type Operation = fn(&Communicator) -> Result<(), cableway::Error>;
 
 /// Operations of which every rank needs data of rank 1.
-const NEEDED: [(&str, Operation); 6] = [
+const NEEDED: [(&str, Operation); 8] = [
     ("allreduce", |on| on.allreduce_in_place(&mut vec![1_u64; LARGE], ReduceOperation::Sum)),
     ("small allreduce", |on| on.allreduce_in_place(&mut [1_u64; 3], ReduceOperation::Sum)),
     ("allgather", |on| on.allgather(&vec![1_u64; LARGE], &mut vec![0_u64; LARGE * 3])),
     ("alltoall", |on| on.alltoall(&vec![1_u64; LARGE * 3], &mut vec![0_u64; LARGE * 3])),
     ("broadcast", |on| on.broadcast(&mut vec![1_u64; LARGE], 1)),
+    ("exchange with neighbours", from_rank_1),
+    ("exchange after another one that failed", |on| {
+        let _ = from_rank_1(on);
+        // Without messages, so that it fails because the first one gave up a receive.
+        on.neighbor_alltoall(Neighbors::new())
+    }),
     ("scan in a scope", |on| {
         let mut values = vec![1_u64; LARGE];
         on.scope(|scope| scope.allreduce_in_place(&mut values, ReduceOperation::Max)?.wait())
     }),
 ];
+
+/// The other rank that lives sends nothing, so that the receive from it is given up.
+fn from_rank_1(on: &Communicator) -> Result<(), cableway::Error> {
+    let (mut values, mut never) = (vec![0_u64; LARGE], [0_u64]);
+    let mut neighbors = Neighbors::new();
+    neighbors.receive(&mut values, 1, 0)?.receive(&mut never, 2 - on.rank(), 0)?;
+    on.neighbor_alltoall(neighbors)
+}
 
 /// Rank 1 dies before its part of each operation, or within the first one.
 pub(super) fn dies(within: bool) -> Outcome {

@@ -1,6 +1,6 @@
 //! Exchanges with neighbours: rings, pairs, and faces of a matrix.
 
-use cableway::{Datatype, Neighbors, Predefined, TypedSlice, TypedSliceMut, World};
+use cableway::{Datatype, Neighbors, Predefined, ReduceOperation, TypedSlice, TypedSliceMut, World};
 
 use super::rooms::{Room, Rooms};
 use super::{Outcome, expect};
@@ -51,9 +51,61 @@ pub(super) fn neighbors() -> Outcome {
             on.neighbor_alltoall(pair)?;
             expect(theirs, ([round + u64::from(partner)], [round + u64::from(partner)]))?;
         }
+        // Collectives of all ranks are not out of step.
+        let mut sum = [1_u64];
+        on.allreduce_in_place(&mut sum, ReduceOperation::Sum)?;
+        expect(sum, [u64::from(size)])?;
     }
     on.neighbor_alltoall(Neighbors::new())?;
+    at_a_time(&world, left, right)?;
+    other_lengths(&world)?;
     faces(&world, left, right)
+}
+
+/// Exchanges match in the order of the calls, in whatever order they are waited for.
+fn at_a_time(world: &World, left: u32, right: u32) -> Outcome {
+    const CALLS: usize = 5;
+    let sent: Vec<[u64; 100]> = (0..CALLS as u64).map(|call| [10 * call + u64::from(world.rank()); 100]).collect();
+    let mut received = vec![[0_u64; 100]; CALLS];
+    world.communicator().scope(|scope| {
+        let mut under_way = Vec::new();
+        for (sent, received) in sent.iter().zip(&mut received) {
+            let mut ring = Neighbors::new();
+            ring.send(sent, left, 0)?.receive(received, right, 0)?;
+            under_way.push(scope.neighbor_alltoall(ring)?);
+        }
+        under_way.into_iter().rev().try_for_each(|request| request.wait())
+    })?;
+    expect(received, (0..CALLS as u64).map(|call| [10 * call + u64::from(right); 100]).collect())
+}
+
+/// A message of another length than its place is an error, also if one of them is empty. The next exchange is right.
+fn other_lengths(world: &World) -> Outcome {
+    let (on, me) = (world.communicator(), world.rank());
+    let partner = me ^ 1;
+    if partner >= on.size() {
+        return Ok(());
+    }
+    for (first, second) in [(1, 2), (0, 3), (3, 0), (0, 50_000), (50_000, 1)] {
+        // Rank 0 of a pair sends `first` values where the other one expects `second`; what it gets itself is right.
+        let (data, mut room) = (vec![1_u64; first.max(7)], vec![0_u64; second.max(7)]);
+        let (out, into) =
+            if me % 2 == 0 { (&data[..first], &mut room[..7]) } else { (&data[..7], &mut room[..second]) };
+        let mut pair = Neighbors::new();
+        pair.send(out, partner, 0)?.receive(into, partner, 0)?;
+        let ended = on.neighbor_alltoall(pair);
+        match (me % 2, ended) {
+            (0, Ok(())) => {}
+            (1, Err(error)) if error.to_string().contains("bytes where") => {}
+            (_, ended) => return Err(format!("{first} values to {second}: {ended:?}").into()),
+        }
+        let (mine, mut theirs) = ([first as u64, u64::from(me)], [0; 2]);
+        let mut pair = Neighbors::new();
+        pair.send(&mine, partner, 0)?.receive(&mut theirs, partner, 0)?;
+        on.neighbor_alltoall(pair)?;
+        expect(theirs, [first as u64, u64::from(partner)])?;
+    }
+    Ok(())
 }
 
 /// The first and the last column of a matrix go to the neighbours' next ones.

@@ -51,8 +51,8 @@ pub(in crate::stream) fn while_quiet<R>(
 
 /// Locks every stream if none has anything to do. Returns what one has to do otherwise.
 ///
-/// Asks the driver about no stream while the words of any show that it may wait for a message: most often they do, and a
-/// question takes longer.
+/// First reads the words of all streams, because a question to the driver takes longer. It asks only if no stream waits for a
+/// message as far as the words show.
 fn lock_if_quiet(streams: &[Arc<StreamState>]) -> Result<Vec<MutexGuard<'_, u64>>, Pending> {
     let mut locked = Vec::with_capacity(streams.len());
     for state in streams {
