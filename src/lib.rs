@@ -40,8 +40,8 @@
 //! A [`Communicator`] has MPI's collective operations, on the same buffers. Memory may be on the host in some ranks and on
 //! devices in others. Counts of parts ([`Parts`]) count the values of a slice or of device memory, or elements of a
 //! datatype. Ranks that have data only for some others exchange it by
-//! [`neighbor_alltoall`](Communicator::neighbor_alltoall). Reductions take slices and device memory of a [`Reducible`] type, or other memory as [`Elements`] of such a
-//! type:
+//! [`neighbor_alltoall`](Communicator::neighbor_alltoall). Reductions take slices and device memory of a [`Reducible`]
+//! type, or other memory as [`Elements`] of such a type:
 //!
 //! ```no_run
 //! use cableway::{ReduceOperation, World};

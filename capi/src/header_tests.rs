@@ -278,13 +278,18 @@ fn in_capitals(name: &str) -> String {
     capitals
 }
 
+/// Returns the fields of a structure, as the header declares them.
+fn fields(structure: &str) -> Vec<String> {
+    let code = code();
+    let (_, fields) = code.split_once(&format!("typedef struct {structure} {{")).unwrap();
+    fields.split_once('}').unwrap().0.split(';').map(normal).filter(|one| !one.is_empty()).collect()
+}
+
 #[test]
 fn a_key_and_a_description_have_the_layout_of_the_header() {
     assert!(code().contains("unsigned char bytes[64];"));
     assert_eq!((size_of::<RemoteKey>(), align_of::<RemoteKey>()), (64, 1));
-    let code = code();
-    let (_, info) = code.split_once("typedef struct cableway_am_info {").unwrap();
-    let fields: Vec<_> = info.split_once('}').unwrap().0.split(';').map(normal).filter(|one| !one.is_empty()).collect();
+    let fields = fields("cableway_am_info");
     let declared = ["int source", "uint32_t id", "const void * header", "size_t header_bytes", "const void * data"];
     assert_eq!(fields[..5], declared);
     assert_eq!(fields[5..], ["uint64_t bytes"]);
@@ -304,13 +309,9 @@ fn a_key_and_a_description_have_the_layout_of_the_header() {
 
 #[test]
 fn a_neighbor_has_the_layout_of_the_header() {
-    let code = code();
-    let (_, fields) = code.split_once("typedef struct cableway_neighbor {").unwrap();
-    let fields: Vec<_> =
-        fields.split_once('}').unwrap().0.split(';').map(normal).filter(|one| !one.is_empty()).collect();
     let declared =
         ["int rank", "uint16_t number", "void * buffer", "size_t count", "const cableway_datatype * datatype"];
-    assert_eq!(fields, declared);
+    assert_eq!(fields("cableway_neighbor"), declared);
     assert_eq!(
         [
             offset_of!(Neighbor, rank),

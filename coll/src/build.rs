@@ -186,9 +186,8 @@ impl<'a> Builder<'a> {
                 block: self.plan.block(&edge.memory),
                 bytes: edge.memory.packed_len(),
             };
-            let all: Vec<_> = edges.iter().map(edge).collect();
             // Where neighbours agree on the length, edges without data need no message.
-            all.into_iter().filter(|edge| with_empty || edge.bytes != 0).collect()
+            edges.iter().map(edge).filter(|edge| with_empty || edge.bytes != 0).collect()
         };
         let (sends, receives) = (edges(send), edges(receive));
         neighbors::exchange(&mut self.plan, self.me, &sends, &receives);

@@ -16,7 +16,7 @@ pub(crate) fn exchange(plan: &mut Plan, me: Me, sends: &[Edge], receives: &[Edge
     let (mut ends, mut here) = (Vec::new(), Vec::new());
     for edge in receives {
         let fits = |send: &&Edge| (send.rank, send.message, send.bytes) == (me.rank, edge.message, edge.bytes);
-        let own = (edge.rank == me.rank).then(|| sends.iter().find(fits)).flatten();
+        let own = if edge.rank == me.rank { sends.iter().find(fits) } else { None };
         match own {
             Some(own) => {
                 here.push(own.message);

@@ -64,11 +64,14 @@ impl DeviceBuffer {
     /// Returns its allocation, so that the driver need not be asked again where the memory lies. `None` for memory that is
     /// not [`BufferKind::Device`], and while a capture hides something.
     pub fn allocation(&self) -> Option<DeviceAllocation> {
-        if self.allocation.get().is_none() && self.memory.kind == BufferKind::Device {
-            let found = self.devices.allocation_of(self.as_device_ptr(), self.len)?;
-            return Some(*self.allocation.get_or_init(|| found));
+        if self.memory.kind != BufferKind::Device {
+            return None;
         }
-        self.allocation.get().copied()
+        if let Some(known) = self.allocation.get() {
+            return Some(*known);
+        }
+        let found = self.devices.allocation_of(self.as_device_ptr(), self.len)?;
+        Some(*self.allocation.get_or_init(|| found))
     }
 
     /// Copies host memory into the buffer, from byte `offset` on. `source` may be written again on return. From
