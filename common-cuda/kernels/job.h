@@ -38,11 +38,12 @@ DEVICE void fence(void) { __nvvm_membar_sys(); }
 #ifndef THREADS
 #define THREADS 512
 #endif
-// The number of jobs under way in a context; the indices of a job's words: revoked, started, ended.
+// The number of jobs under way in a context; the indices of a job's words: revoked, started, ended, late.
 #define JOBS 128
 #define REVOKED 0
 #define STARTED 16
 #define ENDED 32
+#define LATE 48
 
 // The job's number, and the address of its words.
 struct Job {

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include "one_shot.h"
 #include "job.h"
 
 #define MOST_SOURCES 16
@@ -30,6 +31,8 @@ struct Reduction {
     u32 destinations, sources;
     // Both as the host numbers them.
     u32 operation, element;
+    // What is exchanged before the reduction, by one block alone. Sources may be where the data of other ranks goes.
+    struct OneShot one_shot;
 };
 
 // The numbers of operations and elements.

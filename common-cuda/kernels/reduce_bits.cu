@@ -28,6 +28,7 @@ template <typename T> struct Truth : Bits<T> {
 
 // The host describes bitwise operations as those of words, or of bytes where an element is smaller.
 REDUCING void cableway_reduce_bits(const struct Reduction reduction) {
+    if (!gathered(reduction.job, reduction.one_shot)) return end(reduction.job);
     u32 operation = reduction.operation;
     if (operation >= BIT_AND) {
         switch (reduction.element) {

@@ -50,6 +50,7 @@ template <typename T> struct ComplexProduct : Number<ComplexNumber<T>> {
 
 // The host describes a sum of complex numbers as one of twice as many real numbers.
 REDUCING void cableway_reduce_floats(const struct Reduction reduction) {
+    if (!gathered(reduction.job, reduction.one_shot)) return end(reduction.job);
     if (reduction.operation == SUM) {
         switch (reduction.element) {
         case F16: fold_all(Sum<_Float16>(), reduction); break;

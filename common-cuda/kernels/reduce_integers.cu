@@ -23,6 +23,7 @@ template <typename T, typename Signed> DEVICE void fold_least(const struct Reduc
 }
 
 REDUCING void cableway_reduce_integers(const struct Reduction reduction) {
+    if (!gathered(reduction.job, reduction.one_shot)) return end(reduction.job);
     if (reduction.operation == SUM) {
         switch (reduction.element) {
         case U8: fold_all(Sum<u8>(), reduction); break;

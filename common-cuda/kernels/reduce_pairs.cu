@@ -38,6 +38,7 @@ typedef Pair<double, double, 8, 16> TwoDouble;
 
 // Pairs without gaps are folded in vectors, others one by one.
 REDUCING void cableway_reduce_pairs(const struct Reduction reduction) {
+    if (!gathered(reduction.job, reduction.one_shot)) return end(reduction.job);
     bool greatest = reduction.operation == MAX_LOC;
     switch (reduction.element) {
     case FLOAT_INT: fold_all(FloatInt(greatest), reduction); break;

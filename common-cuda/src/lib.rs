@@ -61,6 +61,7 @@ mod mapping_gate;
 mod measure;
 mod memo;
 mod memory;
+mod one_shot;
 mod order;
 mod platform;
 mod reduction;
@@ -73,8 +74,8 @@ pub use copies::{Completion, CopyBatch, CopyShape, ReductionRun};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
 pub use devices::{
-    CopyOrder, CopySlot, DeviceBuffer, Devices, HIP_LIBDIR_VARIABLE, LIBDIR_VARIABLE, PooledScratch, ProgramStream,
-    Scratch, ScratchPool, StreamQueries, StreamStep, StreamWords, WordsFile,
+    CopyOrder, CopySlot, DeviceBuffer, DeviceSlots, Devices, HIP_LIBDIR_VARIABLE, HostSlots, LIBDIR_VARIABLE,
+    PooledScratch, ProgramStream, Scratch, ScratchPool, StreamQueries, StreamStep, StreamWords, WordsFile,
 };
 pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};
 pub use error::DeviceError;
@@ -88,6 +89,7 @@ pub use mapping_gate::{Holder, MappingsAllowed, MappingsHeld};
 pub use memory::{
     BlockList, BounceBuffer, BouncePool, HostMemory, HostPool, HostRegistration, MOST_LISTED_BLOCKS, Packing, Spread,
 };
+pub use one_shot::{Arrived, MOST_SLOTS, OneShot, SlotLayout, SlotWords};
 pub use reduction::{Element, MOST_DESTINATIONS, MOST_SOURCES, ReduceOperation, Reduction};
 pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};
 pub use turns::{Turns, Watch};

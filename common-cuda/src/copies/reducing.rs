@@ -14,7 +14,8 @@ impl CopyQueue {
     /// Checks whether kernels of a class reduce in the context. Loads them if nobody has.
     pub(crate) fn can_reduce(&self, class: Class) -> bool {
         let workspace = &self.workspace;
-        workspace.context.enter().is_ok_and(|_scope| workspace.reducers.load(class))
+        workspace.reducers.are_loaded(class)
+            || workspace.context.enter().is_ok_and(|_scope| workspace.reducers.load(class))
     }
 
     /// Checks the same, but loads them only if the default stream is idle.
@@ -61,6 +62,7 @@ impl CopyQueue {
         match job {
             Ok(job) => Ok(job.map(|job| ReductionRun {
                 running: Some(Running { queue: self.clone(), job, silence: Silence::new() }),
+                late: false,
             })),
             Err(failure) => Err(self.reduction_error(failure)),
         }
@@ -76,6 +78,7 @@ impl CopyQueue {
 #[must_use = "dropping it waits for the reduction"]
 pub struct ReductionRun {
     running: Option<Running>,
+    late: bool,
 }
 
 struct Running {
@@ -86,7 +89,7 @@ struct Running {
 
 impl ReductionRun {
     /// A run that is over.
-    pub(crate) const DONE: ReductionRun = ReductionRun { running: None };
+    pub(crate) const DONE: ReductionRun = ReductionRun { running: None, late: false };
 
     /// Checks whether the reduction is done. Never blocks.
     ///
@@ -98,10 +101,16 @@ impl ReductionRun {
         if !matches!(result, Ok(false))
             && let Some(Running { queue, job, .. }) = self.running.take()
         {
+            self.late = job.was_late();
             queue.workspace.reducers.give_back(job);
             return result.map_err(|failure| queue.reduction_error(failure));
         }
         Ok(false)
+    }
+
+    /// Checks whether an exchange, which is done, waited in vain for other ranks, so that nothing is reduced.
+    pub fn was_late(&self) -> bool {
+        self.late
     }
 
     /// Waits until the reduction is done.

@@ -15,6 +15,7 @@ const REDUCE_BITS: &str = concat!(include_str!("../../kernels/reduce_bits.ptx"),
 const REDUCE_INTEGERS: &str = concat!(include_str!("../../kernels/reduce_integers.ptx"), "\0");
 const REDUCE_FLOATS: &str = concat!(include_str!("../../kernels/reduce_floats.ptx"), "\0");
 const REDUCE_PAIRS: &str = concat!(include_str!("../../kernels/reduce_pairs.ptx"), "\0");
+const ONE_SHOT: &str = concat!(include_str!("../../kernels/one_shot.ptx"), "\0");
 
 fn raw_module(module: &Module) -> CUmodule {
     std::ptr::with_exposed_provenance_mut(module.raw())
@@ -29,6 +30,7 @@ impl Kernels for CudaDriver {
             Image::ReduceIntegers => REDUCE_INTEGERS,
             Image::ReduceFloats => REDUCE_FLOATS,
             Image::ReducePairs => REDUCE_PAIRS,
+            Image::OneShot => ONE_SHOT,
         };
         let mut module: CUmodule = std::ptr::null_mut();
         // SAFETY: fills in the module of a terminated text.

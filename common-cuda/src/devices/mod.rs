@@ -6,6 +6,7 @@ mod direct;
 mod facts;
 mod find;
 mod kernels;
+mod one_shot;
 mod order;
 mod pools;
 mod program_stream;
@@ -16,6 +17,7 @@ mod stream_queries;
 mod stream_words;
 
 pub use buffer::DeviceBuffer;
+pub use one_shot::{DeviceSlots, HostSlots};
 pub use order::CopyOrder;
 pub use program_stream::{CopySlot, ProgramStream, StreamStep};
 pub use scratch::Scratch;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cableway_base::fork::Unshared;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::program_stream::ProgramStream;
 use crate::copies::CopyQueue;
@@ -41,6 +41,16 @@ impl WordsFile {
         Ok(WordsFile { file, count })
     }
 
+    /// Opens a file of another process by its number and its descriptor. Both may mean something else by now.
+    ///
+    /// # Errors
+    /// As [`of_peer`](Self::of_peer).
+    pub fn open(process: u32, descriptor: u32, count: usize) -> io::Result<WordsFile> {
+        let path = format!("/proc/{process}/fd/{descriptor}");
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        WordsFile::of_peer(rustix::fs::open(path, flags, Mode::empty())?, count)
+    }
+
     /// Accepts a file of another process, if it is one as [`new`](Self::new) makes it with this count.
     ///
     /// # Errors
@@ -58,6 +68,18 @@ impl WordsFile {
             return invalid("the peer's file of words has another size");
         }
         Ok(WordsFile { file: Unshared::new(file), count })
+    }
+}
+
+impl WordsFile {
+    /// Returns the number of words.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the bytes that are mapped.
+    pub(super) fn len(&self) -> usize {
+        len_of(self.count)
     }
 }
 
@@ -84,16 +106,21 @@ impl ProgramStream {
     /// # Errors
     /// The system does not map the file, or the driver does not register it.
     pub fn shared_words(&self, file: &WordsFile) -> Result<StreamWords, DeviceError> {
-        let (context, count) = (&self.queue.workspace.context, file.count);
-        let made = context.enter().and_then(|_scope| HostWords::of_file(context.driver, file.as_fd(), len_of(count)));
-        let words = made.map_err(|failure| self.error(failure))?;
-        Ok(StreamWords { queue: self.queue.clone(), words, count })
+        register(&self.queue, file)
     }
 
     /// Checks whether words were allocated for a stream of the same context.
     pub fn shares_context(&self, words: &StreamWords) -> bool {
-        Arc::ptr_eq(&self.queue, &words.queue)
+        words.is_of(&self.queue)
     }
+}
+
+/// Maps words that processes share, so that a context and the CPU access them.
+pub(super) fn register(queue: &Arc<CopyQueue>, file: &WordsFile) -> Result<StreamWords, DeviceError> {
+    let context = &queue.workspace.context;
+    let made = context.enter().and_then(|_scope| HostWords::of_file(context.driver, file.as_fd(), file.len()));
+    let words = made.map_err(|failure| context.error(failure, format!("context {}", context.id)))?;
+    Ok(StreamWords { queue: queue.clone(), words, count: file.count })
 }
 
 /// Returns the bytes of so many words.
@@ -144,6 +171,10 @@ impl StreamWords {
     pub fn device_address(&self, index: usize) -> u64 {
         assert!(index < self.count, "word {index} of {}", self.count);
         self.words.device() + (index * size_of::<AtomicU64>()) as u64
+    }
+
+    pub(super) fn is_of(&self, queue: &Arc<CopyQueue>) -> bool {
+        Arc::ptr_eq(&self.queue, queue)
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {

@@ -19,6 +19,8 @@ pub(crate) enum Image {
     ReduceFloats,
     /// `kernels/reduce_pairs.cu`.
     ReducePairs,
+    /// `kernels/one_shot.cu`.
+    OneShot,
 }
 
 /// Loading and launching kernels. A vendor without kernels loads no module.

@@ -17,6 +17,7 @@ const JOBS: usize = 128;
 const REVOKED: usize = 0;
 const STARTED: usize = 16;
 const ENDED: usize = 32;
+const LATE: usize = 48;
 /// The number of words between two jobs.
 const WORDS: usize = 64;
 
@@ -50,6 +51,9 @@ impl Words {
         let device = self.memory.device() + (slot * WORDS * size_of::<u32>()) as u64;
         let number = next_number();
         self.numbers[slot] = number;
+        // Few kernels write it, so that an old number could be that of this job.
+        // SAFETY: a word of the slot, which no kernel uses now.
+        unsafe { &*self.word(slot, LATE) }.store(0, Ordering::SeqCst);
         Some(Job { words, device, slot, number })
     }
 
@@ -105,6 +109,11 @@ impl Job {
     /// Checks whether the job no longer accesses memory. If it was not revoked, everything is copied.
     pub(crate) fn ended(&self) -> bool {
         self.is_set(ENDED)
+    }
+
+    /// Checks whether the job, which has ended, waited in vain for other ranks.
+    pub(crate) fn was_late(&self) -> bool {
+        self.is_set(LATE)
     }
 
     /// Checks whether the job still waits for room on its device.

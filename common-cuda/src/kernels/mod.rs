@@ -21,6 +21,7 @@ mod lane;
 mod launch;
 mod line;
 mod loaded;
+mod one_shot;
 mod packed;
 mod reduce;
 mod reducers;

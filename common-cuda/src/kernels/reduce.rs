@@ -3,7 +3,9 @@
 use std::ffi::{CStr, c_void};
 
 use super::job::{Job, Name, THREADS};
+use super::one_shot::Shot;
 use crate::driver::Image;
+use crate::one_shot::OneShot;
 use crate::reduction::{Element, MOST_DESTINATIONS, MOST_SOURCES, ReduceOperation, Reduction};
 
 /// The bytes of a vector.
@@ -26,8 +28,9 @@ pub(crate) struct Folding {
     sources: u32,
     operation: u32,
     element: u32,
+    shot: Shot,
 }
-const _: () = assert!(size_of::<Folding>() == 320);
+const _: () = assert!(size_of::<Folding>() == 320 + size_of::<Shot>());
 
 /// A class of kernels, with a module of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +39,12 @@ pub(crate) enum Class {
     Integers,
     Floats,
     Pairs,
+    /// Exchanges without a reduction.
+    OneShot,
 }
 
 impl Class {
-    pub(crate) const ALL: [Class; 4] = [Class::Bits, Class::Integers, Class::Floats, Class::Pairs];
+    pub(crate) const ALL: [Class; 5] = [Class::Bits, Class::Integers, Class::Floats, Class::Pairs, Class::OneShot];
 
     /// Returns the class of the kernel for an operation that applies to such elements.
     pub(crate) fn of(operation: ReduceOperation, element: Element) -> Class {
@@ -58,6 +63,7 @@ impl Class {
             Class::Integers => Image::ReduceIntegers,
             Class::Floats => Image::ReduceFloats,
             Class::Pairs => Image::ReducePairs,
+            Class::OneShot => Image::OneShot,
         }
     }
 
@@ -67,6 +73,7 @@ impl Class {
             Class::Integers => c"cableway_reduce_integers",
             Class::Floats => c"cableway_reduce_floats",
             Class::Pairs => c"cableway_reduce_pairs",
+            Class::OneShot => c"cableway_one_shot",
         }
     }
 }
@@ -109,11 +116,43 @@ impl Folding {
             sources: reduction.sources.len() as u32,
             operation: reduction.operation as u32,
             element: element as u32,
+            shot: Shot::NOTHING,
         }
     }
 
-    /// Returns the number of thread blocks: a vector for each thread, until the device is full.
+    /// Describes a reduction of nothing.
+    pub(crate) fn of_nothing() -> Folding {
+        Folding {
+            job: Name::NONE,
+            to: [0; MOST_DESTINATIONS],
+            from: [0; MOST_SOURCES],
+            kept: 0,
+            head: 0,
+            vectors: 0,
+            tail: 0,
+            destinations: 0,
+            sources: 0,
+            operation: 0,
+            element: 0,
+            shot: Shot::NOTHING,
+        }
+    }
+
+    pub(crate) fn is_of_nothing(&self) -> bool {
+        self.destinations == 0
+    }
+
+    /// Has data exchanged before the reduction. `memory` is the device address of the slots' memory.
+    pub(crate) fn after(mut self, shot: &OneShot<'_>, memory: u64) -> Folding {
+        self.shot = Shot::new(shot, memory);
+        self
+    }
+
+    /// Returns the number of thread blocks: a vector for each thread, until the device is full. Only one block exchanges.
     pub(super) fn blocks(&self, multiprocessors: u32) -> u32 {
+        if !self.shot.is_nothing() {
+            return 1;
+        }
         let units = self.vectors.max(self.head + self.tail);
         let most = u64::from(multiprocessors.max(1)) * u64::from(ON_EACH);
         units.div_ceil(THREADS.into()).clamp(1, most) as u32

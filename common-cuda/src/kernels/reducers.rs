@@ -24,7 +24,7 @@ pub(crate) struct Reducers {
 struct State {
     /// Created with the first class.
     lane: Option<Lane>,
-    classes: [Loading; 4],
+    classes: [Loading; Class::ALL.len()],
     /// True once the driver has refused a launch.
     off: bool,
     /// True once a job was given up that may never end.

@@ -22,6 +22,7 @@ use crate::context::current;
 use crate::driver::{AfterInit, Handles, crash, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::kernel_memory::{Job, Memory, THREADS};
+use crate::one_shot;
 use crate::packed::Packed;
 use crate::ptx;
 use crate::ptx_run;
@@ -54,6 +55,7 @@ const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_reduce_integers", Kernel::Reduce(Class::Integers)),
     ("cableway_reduce_floats", Kernel::Reduce(Class::Floats)),
     ("cableway_reduce_pairs", Kernel::Reduce(Class::Pairs)),
+    ("cableway_one_shot", Kernel::Reduce(Class::OneShot)),
     // That of the benchmarks, `src/cli/pingpong/stream/spin.ptx`.
     ("cableway_spin", Kernel::Spin),
 ];
@@ -81,10 +83,11 @@ struct Function {
 /// The number of threads that copy a tile together, and the bytes of a tile.
 const GROUPS: u64 = 512 / 32;
 const TILE: u64 = 4096;
-/// The indices of a job's words that say it is revoked, has started, has ended.
+/// The indices of a job's words that say it is revoked, has started, has ended, waited in vain for other ranks.
 const REVOKED: u64 = 0;
 const STARTED: u64 = 16;
 const ENDED: u64 = 32;
+const LATE: u64 = 48;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -154,6 +157,8 @@ struct Launch {
     /// Blocks from this one on begin no earlier than this time.
     held: (u64, Instant),
     memory: Memory,
+    /// Of an exchange before the first block's work.
+    gathered: one_shot::Progress,
 }
 
 impl Launch {
@@ -180,7 +185,7 @@ impl Launch {
 
 impl Work for Launch {
     fn is_ready(&self) -> bool {
-        self.next < self.held.0 || Instant::now() >= self.held.1
+        self.gathered.is_due() && (self.next < self.held.0 || Instant::now() >= self.held.1)
     }
 
     fn waits_outside(&self) -> bool {
@@ -188,6 +193,19 @@ impl Work for Launch {
     }
 
     fn step(&mut self) -> bool {
+        if let (Arguments::Reduce(_, reduction), 0) = (&self.arguments, self.next) {
+            match reduction.shot.step(&mut self.gathered, &mut self.memory) {
+                one_shot::Step::Waits => return false,
+                one_shot::Step::Done => {}
+                one_shot::Step::Late => {
+                    let job = self.arguments.job();
+                    for index in [LATE, ENDED] {
+                        self.memory.word(job, index).store(job.number, Ordering::SeqCst);
+                    }
+                    return true;
+                }
+            }
+        }
         self.block(self.next);
         self.next += 1;
         self.next == self.blocks
@@ -337,6 +355,7 @@ fn launch(
         goes: false,
         held: (held, Instant::now() + delay),
         memory,
+        gathered: one_shot::Progress::default(),
     }))
 }
 

@@ -73,6 +73,7 @@ mod kernels;
 mod landing;
 mod memops;
 mod memory;
+mod one_shot;
 mod packed;
 mod physical;
 mod pool;

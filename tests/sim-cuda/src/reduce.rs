@@ -3,6 +3,7 @@
 
 use crate::driver::crash;
 use crate::kernel_memory::{Job, Memory, THREADS};
+use crate::one_shot::Shot;
 use crate::reduce_numbers::{Operation, fold};
 
 const VECTOR: u64 = 16;
@@ -30,6 +31,8 @@ pub(crate) enum Class {
     Integers,
     Floats,
     Pairs,
+    /// Exchanges without a reduction.
+    OneShot,
 }
 
 #[derive(Clone, Copy)]
@@ -46,6 +49,7 @@ pub(crate) struct Reduction {
     sources: u32,
     operation: u32,
     element: u32,
+    pub(crate) shot: Shot,
 }
 
 /// The bytes of an element, by its number.
@@ -56,6 +60,9 @@ const ALIGNMENTS: [u64; 20] = [1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 4, 8, 4, 8, 8, 4
 impl Reduction {
     /// Does the work of one block of threads.
     pub(crate) fn run(&self, class: Class, block: u64, blocks: u64, memory: &mut Memory) {
+        if class == Class::OneShot {
+            return;
+        }
         let number = self.element as usize;
         let known = self.knows(class) && (2..=16).contains(&self.sources) && (1..=16).contains(&self.destinations);
         let (Some(&size), Some(&operation), true) = (SIZES.get(number), OPERATIONS.get(self.operation as usize), known)

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use cableway_btl::process::{Found, Process};
 use cableway_common_cuda::{ProgramStream, StreamWords, WordsFile};
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags};
 
 use super::plan::Flag;
 use super::wire::{Obstacle, Place};
@@ -102,13 +101,11 @@ impl Boards {
 fn open(program: &ProgramStream, place: &Place) -> Result<StreamWords, Obstacle> {
     // The watch keeps the process's number from being reused meanwhile.
     let Found::Alive(_watch) = place.process.find(&Process::own()) else { return Err(Obstacle::OtherNode) };
-    let path = format!("/proc/{}/fd/{}", place.process.pid(), place.descriptor);
-    let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+    let opened = WordsFile::open(place.process.pid(), place.descriptor, LINES * LINE);
     let file = opened.map_err(|error| {
         log::info!("the words of a peer's prepared operations cannot be opened: {error}");
         Obstacle::OtherNode
     })?;
-    let file = WordsFile::of_peer(file, LINES * LINE).map_err(|_| Obstacle::NoWords)?;
     let words = program.shared_words(&file).map_err(|error| {
         log::info!("the words of a peer's prepared operations cannot be mapped: {error}");
         Obstacle::NoWords
