@@ -54,9 +54,9 @@
 //! # }
 //! ```
 //!
-//! Each member makes the same calls in the same order. Data that a rank sends has the length that the receiver expects.
-//! Wrong arguments are errors before anything is sent, where one rank can see that. If an operation fails in one rank,
-//! those that need its data get an error, too.
+//! Each member makes the same calls in the same order. A blocking call does not match one in a scope. Data that a rank
+//! sends has the length that the receiver expects. Wrong arguments are errors before anything is sent, where one rank can
+//! see that. If an operation fails in one rank, those that need its data get an error, too.
 //!
 //! # Active messages
 //!

@@ -65,6 +65,10 @@ counters! {
     collectives,
     /// bytes of scratch memory that these operations used
     collective_scratch,
+    /// of them, those that exchanged their data through slots in shared host memory
+    collective_one_shots,
+    /// kernels of such operations that ended without a result, because data of other processes was late
+    collective_late_kernels,
     /// calls that the host MPI performed on host copies of device memory
     calls_on_host_copies,
     /// allocations of host memory for such copies; memory that was kept from earlier calls does not count

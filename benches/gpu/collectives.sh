@@ -46,7 +46,8 @@ collectives() {
             2>>"$results/log/collectives.txt" | sed "/^#/d; s/^/library $round /"
         [ "${PIPESTATUS[0]}" = 0 ] || echo "library failed"
         for performer in "${performers[@]}"; do
-            local place=device options=(--mca pml_cableway_coll_performer "$performer") all=$sizes
+            local place=device options=() all=$sizes
+            [ "$performer" != mpi ] || options=(--mca pml_cableway_coll_performer mpi)
             [ "$performer" != nccl ] || { place=nccl && options=(); }
             # Host copies of the largest buffers take seconds.
             [ "$performer" = mpi ] || all+=,$largest

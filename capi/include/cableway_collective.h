@@ -67,8 +67,8 @@ int cableway_neighbor_alltoall(const cableway_neighbor *sends, size_t send_count
 /*
  * Start collective functions. Members start them in the same order as blocking ones. The program keeps the buffers until
  * the request has ended, as those of nonblocking messages. The arrays of counts, displacements and neighbours are read by
- * the call only. A status says nothing but the error. The request of ibarrier ends when all members have started it; it
- * does not match a blocking barrier.
+ * the call only. A status says nothing but the error. The request of ibarrier ends when all members have started it. None
+ * of these functions matches a blocking one.
  */
 int cableway_ibarrier(cableway_communicator *communicator, cableway_request **request);
 int cableway_ibcast(void *buffer, size_t count, const cableway_datatype *datatype, int root,

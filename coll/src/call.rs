@@ -128,6 +128,8 @@ pub enum Call<'a> {
         send: Option<Vec<Memory<'a>>>,
         /// Where each rank's data goes.
         receive: Vec<Memory<'a>>,
+        /// All blocks of all ranks have one length, as `MPI_Alltoall` demands.
+        even: bool,
     },
     /// The neighbourhood collectives.
     Neighbors {
@@ -207,7 +209,7 @@ impl Call<'_> {
                 (send.as_ref().map_or(std::ptr::null(), one), first(receive))
             }
             Call::Scatter { send, receive, .. } => (first(send), receive.as_ref().map_or(std::ptr::null(), one)),
-            Call::Alltoall { send, receive } => (send.as_deref().map_or(std::ptr::null(), first), first(receive)),
+            Call::Alltoall { send, receive, .. } => (send.as_deref().map_or(std::ptr::null(), first), first(receive)),
             Call::Neighbors { send, receive, .. } => {
                 let edge = |all: &[Edge<'_>]| all.first().map_or(std::ptr::null(), |edge| one(&edge.memory));
                 (edge(send), edge(receive))

@@ -77,6 +77,12 @@ pub enum Error {
         /// The length that this process expects.
         expected: u64,
     },
+    /// The operation failed at another rank, before it sent its data.
+    #[error("the operation failed at rank {rank}: see the error there")]
+    OtherFailed {
+        /// The rank.
+        rank: u32,
+    },
     /// The program gave the operation up.
     #[error("the program gave the operation up")]
     GivenUp,

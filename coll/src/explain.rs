@@ -5,7 +5,7 @@ use std::time::Duration;
 use cableway_base::Parameters;
 use cableway_pml::NodeCard;
 
-use crate::choice::{Choice, Operation, Predicted, Rules, Setup};
+use crate::choice::{Asked, Choice, Operation, Predicted, Rules, Setup};
 use crate::plan::Nodes;
 
 /// The operations that several algorithms perform.
@@ -56,7 +56,7 @@ pub fn explain(parameters: &Parameters, card: NodeCard, question: Question<'_>) 
     let (choice, rules) = (Choice::new(setup, parameters), Rules::new(parameters));
     let predicted = choice.predict(&rules, operation, bytes);
     // Choices are made for powers of two.
-    let chosen = choice.choose(&rules, operation, bytes, |_| ());
+    let chosen = choice.choose(&rules, Asked { operation, bytes, may_be_one_shot: true }, |_| ());
     let row = |&Predicted { algorithm, time }: &Predicted| Prediction {
         algorithm: algorithm.name(),
         time: Duration::from_nanos(time / 1000),

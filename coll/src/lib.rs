@@ -10,6 +10,7 @@
 //! Each module uses those above it only.
 //! - `error`, `function`, `call`: what a program passes, and what it gets back.
 //! - `plan`: algorithms, as steps that depend on each other.
+//! - `slots`: host memory that the ranks of a node share.
 //! - `costs`: predicts how long plans take.
 //! - `choice`, `placing`, `by_function`, `build`: make the plan of a call.
 //! - `explain`: shows choices.
@@ -37,6 +38,7 @@ mod plan;
 mod random;
 mod reduce;
 mod run;
+mod slots;
 mod staged;
 
 pub use agreement::{Agreement, Groups, Notice, Performer, Route};
@@ -48,3 +50,4 @@ pub use function::{Apply, Function, FunctionElement, FunctionOperands, Reduced};
 pub use members::{Members, Notices, Reach};
 pub use reduce::combine_on_host;
 pub use run::{Collectives, Group, Operation};
+pub use slots::SlotsName;

@@ -77,7 +77,7 @@ unsafe extern "C" fn cableway_run(members: *const Members, description: *const C
         let result = unsafe { call(description, members.on.group().len()) }
             .ok_or_else(|| "the call is of an unknown kind".to_owned())
             // SAFETY: as above.
-            .and_then(|call| unsafe { members.group.start(&call) }.map_err(|error| error.to_string()));
+            .and_then(|call| unsafe { members.group.start_blocking(&call) }.map_err(|error| error.to_string()));
         match result.map(wait) {
             Ok(Ok(())) => Code::Ok,
             Ok(Err(error)) => {
@@ -109,7 +109,7 @@ unsafe fn call<'a>(description: &CallDescription, size: usize) -> Option<Call<'a
         kind::GATHER => Call::Gather { send: first(&send), receive, root },
         kind::SCATTER => Call::Scatter { send, receive: first(&receive), root },
         kind::ALLGATHER => Call::Allgather { send: first(&send), receive },
-        kind::ALLTOALL => Call::Alltoall { send: (!description.in_place).then_some(send), receive },
+        kind::ALLTOALL => Call::Alltoall { send: (!description.in_place).then_some(send), receive, even: false },
         kind::ALLREDUCE => Call::Allreduce(operands(description)?),
         kind::REDUCE => Call::Reduce { operands: operands(description)?, root },
         kind::REDUCE_SCATTER => {

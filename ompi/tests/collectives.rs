@@ -253,12 +253,27 @@ fn host_copies_keep_their_memory() {
     }
 }
 
-/// Returns `mpirun` with ranks that have a device each, if the driver is simulated, and access each other's memory.
-fn by_peer_access(ranks: u32) -> Command {
+/// Returns `mpirun` with ranks that have a device each, if the driver is simulated, and perform collectives by an algorithm.
+fn on_own_devices(ranks: u32, algorithm: &str) -> Command {
     let mut command = support::mpirun(ranks);
-    command.args(BY_CABLEWAY).args(["-x", "CABLEWAY_TEST_INTERNAL=1", "-x", "CABLEWAY_COLL_ALGORITHM=peer_access"]);
-    command.env("SIM_CUDA_DEVICES", "4");
+    command.args(BY_CABLEWAY).args(["-x", "CABLEWAY_TEST_INTERNAL=1", "-x"]);
+    command.arg(format!("CABLEWAY_COLL_ALGORITHM={algorithm}")).env("SIM_CUDA_DEVICES", "4");
     command
+}
+
+/// Returns `mpirun` whose ranks access each other's memory.
+fn by_peer_access(ranks: u32) -> Command {
+    on_own_devices(ranks, "peer_access")
+}
+
+/// All calls that move data. Those on little data go through slots.
+#[test]
+fn movement_through_slots() {
+    for ranks in [2, 3, 4] {
+        let arguments = Part::new(ranks.into(), 4).arguments();
+        let said = finish(&mut on_own_devices(ranks, "one_shot"), "movement", &arguments);
+        assert_checked(&said, u64::from(ranks) * 6 * 15 * 4);
+    }
 }
 
 /// All calls that move data, with equal and different types on the two sides. Memory is mapped when it is first used.

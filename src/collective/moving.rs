@@ -142,12 +142,13 @@ pub(crate) fn alltoall<'a>(
     call: Exchange<Divided<'a, '_>, Divided<'a, '_>>,
 ) -> Result<Prepared<'a>, Error> {
     let bytes = call.send.as_ref().unwrap_or(&call.receive).0.bytes();
+    let even = call.receive.1.is_none() && call.send.as_ref().is_none_or(|send| send.1.is_none());
     let operation = Collective { name: call.name, root: None, bytes: Some(bytes) };
     let receive = divide_to_receive(call.receive, member, operation)?;
     let send = call.send.map(|send| divide(send, member, operation)).transpose()?;
     let own = member.rank as usize;
     send.iter().try_for_each(|send| check_own(&send[own], &receive[own], operation))?;
-    Ok(Prepared { operation, call: Call::Alltoall { send, receive } })
+    Ok(Prepared { operation, call: Call::Alltoall { send, receive, even } })
 }
 
 #[cfg(test)]

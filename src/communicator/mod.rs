@@ -133,15 +133,6 @@ impl Communicator {
         Member { rank: self.rank(), size: self.size() }
     }
 
-    /// Begins a collective operation.
-    ///
-    /// # Safety
-    /// The buffers of the call stay borrowed until the operation has ended.
-    unsafe fn begin(&self, call: &Prepared<'_>) -> Result<cableway_coll::Operation, Error> {
-        // SAFETY: the caller's promise.
-        unsafe { self.shared.collectives.start(&call.call) }.map_err(|error| call.operation.failed(error))
-    }
-
     /// Begins a collective operation that the engine polls.
     ///
     /// # Safety
@@ -163,7 +154,8 @@ impl Communicator {
     /// As [`start`](Self::start); what polls the operation keeps the token.
     unsafe fn start_with(&self, call: &Prepared<'_>, token: Option<Token>) -> Result<Arc<Running>, Error> {
         // SAFETY: the caller's promise.
-        let started = unsafe { self.begin(call) }?;
+        let started =
+            unsafe { self.shared.collectives.start(&call.call) }.map_err(|error| call.operation.failed(error))?;
         Ok(Running::start(self.engine(), call.operation, started, token))
     }
 
@@ -173,7 +165,8 @@ impl Communicator {
     /// The buffers of the call stay borrowed until this returns.
     pub(crate) unsafe fn complete(&self, call: &Prepared<'_>) -> Result<(), Error> {
         // SAFETY: the caller's promise, and this waits.
-        unsafe { self.begin(call) }?.wait().map_err(|error| call.operation.failed(error))
+        let started = unsafe { self.shared.collectives.start_blocking(&call.call) };
+        started.and_then(cableway_coll::Operation::wait).map_err(|error| call.operation.failed(error))
     }
 
     /// Performs a collective operation whose buffers are borrowed for longer than this call.

@@ -25,7 +25,7 @@ pub(crate) const ROLES: &[Role] = &[
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// Forks; returns the child's process id in the parent, and `None` in the child.
-fn fork() -> std::io::Result<Option<Pid>> {
+pub(crate) fn fork() -> std::io::Result<Option<Pid>> {
     // SAFETY: the rank has no other thread that could hold a lock, so the child may go on like any program.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error()),

@@ -230,13 +230,15 @@ choices! {
 
 choices! {
     /// Selects the algorithm of an allreduce.
-    Allreduce = "auto|recursive_doubling|direct|peer_access|ring|rabenseifner|hierarchical" {
+    Allreduce = "auto|recursive_doubling|direct|one_shot|peer_access|ring|rabenseifner|hierarchical" {
         /// the one of the least predicted cost
         Auto = "auto",
         /// ranks exchange all data with ranks at growing distances
         RecursiveDoubling = "recursive_doubling",
         /// each rank reduces a share that all others send to it
         Direct = "direct",
+        /// ranks of one node take the data of all others from slots in host memory, and reduce everything
+        OneShot = "one_shot",
         /// each rank reduces a share in the device memory of all others, which is mapped
         PeerAccess = "peer_access",
         /// shares go around a ring

@@ -187,7 +187,7 @@ parameters {
         "who performs an MPI program's collectives: auto, mpi (Open MPI's own modules, on host copies of device memory) or cableway",
         "Set the same value on all ranks. auto changes a communicator to cableway once a rank has passed device memory. Use mpi to find out whether that causes a fault, and cableway to have it from the first call on.";
     coll_allreduce: Allreduce = "auto",
-        "algorithm of reductions to all ranks: auto, recursive_doubling, direct, peer_access, ring, rabenseifner or hierarchical",
+        "algorithm of reductions to all ranks: auto, recursive_doubling, direct, one_shot, peer_access, ring, rabenseifner or hierarchical",
         "Set the same value on all ranks. auto takes the one whose cost is predicted to be the least (cableway explain --collective). A wrong one costs time.";
 
     btl_sm_eager_limit: Size = "16K",

@@ -22,6 +22,9 @@
 //! Members that answer also name their device. If two have the same one, small calls stay with the MPI: processes take turns
 //! on a device, and a turn takes longer than copies to the host and back.
 //!
+//! With the same notices they agree on slots: rank 0 has made a file of memory, which its proposal names, and all members must
+//! have mapped it. Members that use this crate from the first call on agree on slots alone.
+//!
 //! This is a state machine: the caller carries the notices, in order between each two members.
 
 mod groups;
@@ -29,6 +32,8 @@ mod groups;
 use std::collections::VecDeque;
 
 pub use groups::{Groups, Route};
+
+use crate::slots::SlotsName;
 
 /// What members tell each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub enum Notice {
     Propose {
         /// The number of the first call that changes.
         switch: u64,
+        /// The file of slots that rank 0 has made, if it has.
+        slots: Option<SlotsName>,
     },
     /// To rank 0: whether the member has begun that call, and how many it has begun.
     Answer {
@@ -48,6 +55,8 @@ pub enum Notice {
         calls: u64,
         /// A number that stands for its device, 0 if it has not passed device memory.
         device: u64,
+        /// The member has mapped the file of slots.
+        slots: bool,
     },
     /// From rank 0.
     Decide {
@@ -55,6 +64,8 @@ pub enum Notice {
         agreed: bool,
         /// Two members have the same device.
         shared: bool,
+        /// All members have mapped the file of slots.
+        slots: bool,
     },
     /// To rank 0, from a member that passes on notices: a proposal did not reach its receiver.
     Lost,
@@ -84,6 +95,12 @@ pub struct Agreement {
     device: u64,
     /// Two members have the same device.
     shared: bool,
+    /// The file of slots that this member has made or mapped.
+    slots: Option<SlotsName>,
+    /// All members have mapped it.
+    have_slots: bool,
+    /// This crate performs all calls, so that members agree on slots alone.
+    always: bool,
     /// The smallest call that members of one device change, in bytes.
     shared_limit: u64,
     leader: Leader,
@@ -112,6 +129,8 @@ struct Leader {
     /// The number of answers that are missing.
     missing: u32,
     refused: bool,
+    /// A member has not mapped the file of slots.
+    without_slots: bool,
     /// The largest number of calls that a member has begun.
     furthest: u64,
     /// How far ahead of that the next proposal is.
@@ -137,15 +156,18 @@ impl Agreement {
             asked: false,
             device: 0,
             shared: false,
+            slots: None,
+            have_slots: false,
+            always: false,
             shared_limit,
             leader,
             outbox: VecDeque::new(),
         }
     }
 
-    /// Creates the state of members that use this crate from the first call on.
-    pub fn reached() -> Agreement {
-        Agreement::new(0, 1, 0)
+    /// Creates the state of the member `rank` of `size` that use this crate from the first call on.
+    pub fn reached(rank: u32, size: u32) -> Agreement {
+        Agreement { always: true, ..Agreement::new(rank, size, 0) }
     }
 
     /// Counts a call that every member makes, and says who performs it. If that is undecided, the call has not begun,
@@ -167,6 +189,7 @@ impl Agreement {
     /// Says who performs a call that not every member makes.
     pub fn performer(&self, bytes: u64) -> Performer {
         match self.state {
+            _ if self.always => Performer::Collectives,
             State::Agreed { .. } if self.shared && bytes < self.shared_limit => Performer::Host,
             State::Agreed { switch } if self.calls >= switch => Performer::Collectives,
             _ => Performer::Host,
@@ -186,7 +209,7 @@ impl Agreement {
         }
         self.leader.lost = true;
         if let State::Pending { .. } = self.state {
-            self.close(false, false);
+            self.close(false, false, false);
         }
     }
 
@@ -218,15 +241,19 @@ impl Agreement {
                 self.leader.wanted = true;
                 self.propose();
             }
-            Notice::Propose { switch } => {
+            Notice::Propose { switch, slots } => {
                 let begun = self.calls >= switch;
                 if !begun && self.state == State::Before {
                     self.state = State::Pending { switch };
                 }
-                self.outbox.push_back((0, Notice::Answer { begun, calls: self.calls, device: self.device }));
+                let slots = slots.is_some() && self.slots == slots;
+                self.outbox.push_back((0, Notice::Answer { begun, calls: self.calls, device: self.device, slots }));
             }
-            Notice::Answer { begun, calls, device } => self.count(begun, calls, device),
-            Notice::Decide { agreed, shared } => self.decide(agreed, shared),
+            Notice::Answer { begun, calls, device, slots } => {
+                self.leader.without_slots |= !slots;
+                self.count(begun, calls, device);
+            }
+            Notice::Decide { agreed, shared, slots } => self.decide(agreed, shared, slots),
         }
     }
 
@@ -248,9 +275,10 @@ impl Agreement {
         let switch = self.calls.max(self.leader.furthest).saturating_add(self.leader.ahead);
         self.leader.ahead = self.leader.ahead.saturating_mul(2);
         (self.leader.missing, self.leader.refused) = (self.size - 1, false);
+        self.leader.without_slots = self.slots.is_none();
         self.leader.devices.clear();
         self.state = State::Pending { switch };
-        self.tell_all(Notice::Propose { switch });
+        self.tell_all(Notice::Propose { switch, slots: self.slots });
     }
 
     fn count(&mut self, begun: bool, calls: u64, device: u64) {
@@ -265,25 +293,46 @@ impl Agreement {
             devices.extend((self.device != 0).then_some(self.device));
             devices.sort_unstable();
             let shared = devices.windows(2).any(|pair| pair[0] == pair[1]);
-            self.close(agreed, shared);
+            self.close(agreed, shared, !self.leader.without_slots);
             self.propose();
         }
     }
 
     /// Decides for all members.
-    fn close(&mut self, agreed: bool, shared: bool) {
-        self.tell_all(Notice::Decide { agreed, shared });
-        self.decide(agreed, shared);
+    fn close(&mut self, agreed: bool, shared: bool, slots: bool) {
+        self.tell_all(Notice::Decide { agreed, shared, slots });
+        self.decide(agreed, shared, slots);
     }
 
-    /// Checks whether two members are known to have the same device.
+    /// Notes the file of slots that this member has made, before a proposal of its own, or mapped, before it receives one.
+    pub fn note_slots(&mut self, slots: Option<SlotsName>) {
+        self.slots = slots;
+    }
+
+    /// Checks whether this member expects a proposal.
+    pub fn expects_proposal(&self) -> bool {
+        self.rank != 0 && self.state == State::Before
+    }
+
+    /// Checks whether the members have decided to use no slots.
+    pub fn has_no_slots(&self) -> bool {
+        !self.have_slots && (self.leader.lost || matches!(self.state, State::Agreed { .. }))
+    }
+
+    /// Checks whether all members use the slots in the call that was counted last.
+    pub fn uses_slots(&self) -> bool {
+        self.have_slots && matches!(self.state, State::Agreed { switch } if self.calls >= switch)
+    }
+
+    /// Checks whether two members are known to have the same device. It does not matter if this crate performs all calls.
     pub fn members_share_a_device(&self) -> bool {
-        self.shared
+        self.shared && !self.always
     }
 
-    fn decide(&mut self, agreed: bool, shared: bool) {
+    fn decide(&mut self, agreed: bool, shared: bool, slots: bool) {
         if let State::Pending { switch } = self.state {
             self.shared = shared;
+            self.have_slots = agreed && slots && !shared;
             self.state = if agreed { State::Agreed { switch } } else { State::Before };
         }
     }
@@ -295,17 +344,20 @@ impl Agreement {
 
 impl Notice {
     /// The length of a notice in bytes.
-    pub const LEN: usize = 24;
+    pub const LEN: usize = 32;
 
     /// Returns the bytes of a notice.
     pub fn encode(self) -> [u8; Notice::LEN] {
-        let words: [u64; 3] = match self {
-            Notice::Want => [1, 0, 0],
-            Notice::Propose { switch } => [2, switch, 0],
-            Notice::Answer { begun: false, calls, device } => [3, calls, device],
-            Notice::Answer { begun: true, calls, device } => [4, calls, device],
-            Notice::Decide { agreed, shared } => [5, u64::from(agreed), u64::from(shared)],
-            Notice::Lost => [6, 0, 0],
+        let words: [u64; 4] = match self {
+            Notice::Want => [1, 0, 0, 0],
+            Notice::Propose { switch, slots: None } => [2, switch, 0, 0],
+            Notice::Propose { switch, slots: Some(SlotsName { process, descriptor, cookie }) } => {
+                [2, switch, u64::from(process) | u64::from(descriptor) << 32, cookie]
+            }
+            Notice::Answer { begun: false, calls, device, slots } => [3, calls, device, slots.into()],
+            Notice::Answer { begun: true, calls, device, slots } => [4, calls, device, slots.into()],
+            Notice::Decide { agreed, shared, slots } => [5, agreed.into(), shared.into(), slots.into()],
+            Notice::Lost => [6, 0, 0, 0],
         };
         let mut bytes = [0; Notice::LEN];
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -316,13 +368,18 @@ impl Notice {
 
     /// Returns the notice of these bytes, or `None` if they are none.
     pub fn decode(bytes: [u8; Notice::LEN]) -> Option<Notice> {
-        let [kind, word, more] = [0, 8, 16].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
+        let [kind, word, more, last] =
+            [0, 8, 16, 24].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
         Some(match kind {
             1 => Notice::Want,
-            2 => Notice::Propose { switch: word },
-            3 => Notice::Answer { begun: false, calls: word, device: more },
-            4 => Notice::Answer { begun: true, calls: word, device: more },
-            5 => Notice::Decide { agreed: word == 1, shared: more == 1 },
+            2 => {
+                let name = SlotsName { process: more as u32, descriptor: (more >> 32) as u32, cookie: last };
+                // No process has the number 0.
+                Notice::Propose { switch: word, slots: Some(name).filter(|name| name.process != 0) }
+            }
+            3 => Notice::Answer { begun: false, calls: word, device: more, slots: last == 1 },
+            4 => Notice::Answer { begun: true, calls: word, device: more, slots: last == 1 },
+            5 => Notice::Decide { agreed: word == 1, shared: more == 1, slots: last == 1 },
             6 => Notice::Lost,
             _ => return None,
         })

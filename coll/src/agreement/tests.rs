@@ -180,13 +180,59 @@ fn a_leader_that_leaves_decides_before() {
 #[test]
 fn notices_for_others_are_ignored() {
     let mut leader = Agreement::new(0, 3, LIMIT);
-    leader.receive(Notice::Propose { switch: 1 });
-    leader.receive(Notice::Decide { agreed: true, shared: false });
+    leader.receive(Notice::Propose { switch: 1, slots: None });
+    leader.receive(Notice::Decide { agreed: true, shared: false, slots: false });
     let mut member = Agreement::new(1, 3, LIMIT);
     member.receive(Notice::Want);
     member.receive(Notice::Lost);
     for mut one in [leader, member] {
         assert_eq!(one.next_notice(), None);
         assert_eq!([0; 3].map(|_| one.begin(LIMIT)), [Performer::Host; 3]);
+    }
+}
+
+#[test]
+fn slots_are_used_only_if_all_members_have_mapped_them() {
+    let name = SlotsName { process: 77, descriptor: 5, cookie: u64::MAX };
+    for (mapped, expected) in [([true; 3], true), ([true, false, true], false), ([false; 3], false)] {
+        let mut all = Members::new(3);
+        for (member, mapped) in all.members.iter_mut().zip(mapped) {
+            member.note_slots(mapped.then_some(name));
+        }
+        all.members[1].want(7);
+        for _ in 0..6 {
+            all.collect();
+            for (from, to) in [(1, 0), (2, 0), (0, 1), (0, 2)] {
+                all.deliver(from, to);
+            }
+        }
+        for member in &mut all.members {
+            assert_eq!([0; 2].map(|_| member.begin(LIMIT))[1], Performer::Collectives);
+            assert_eq!(member.uses_slots(), expected, "{mapped:?}");
+        }
+    }
+}
+
+#[test]
+fn members_that_use_this_crate_from_the_first_call_on_agree_on_slots_alone() {
+    let name = SlotsName { process: 1, descriptor: 0, cookie: 0 };
+    for (devices, expected) in [([5, 6, 7], true), ([5, 6, 5], false)] {
+        let mut all = Members::new(3);
+        for (rank, member) in all.members.iter_mut().enumerate() {
+            *member = Agreement::reached(rank as u32, 3);
+            member.note_slots(Some(name));
+            member.want(devices[rank]);
+            assert_eq!((member.begin(1), member.uses_slots()), (Performer::Collectives, false));
+        }
+        for _ in 0..6 {
+            all.collect();
+            for (from, to) in [(1, 0), (2, 0), (0, 1), (0, 2)] {
+                all.deliver(from, to);
+            }
+        }
+        for member in &mut all.members {
+            assert_eq!([0; 2].map(|_| member.begin(1)), [Performer::Collectives; 2]);
+            assert_eq!(member.uses_slots(), expected, "{devices:?}");
+        }
     }
 }

@@ -5,7 +5,9 @@ use crate::plan::exchange::{self, Exchange, Moves, Reduction};
 use crate::plan::hierarchy::{self, Between};
 use crate::plan::operands::Operands;
 use crate::plan::shares::{Results, Shares};
-use crate::plan::{Block, Me, Nodes, Place, Plan, StepId, alltoall, broadcast, doubling, halving, ring, tree};
+use crate::plan::{
+    Block, Me, Nodes, Place, Plan, StepId, alltoall, broadcast, doubling, halving, one_shot, ring, tree,
+};
 
 /// An operation that several algorithms perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub(crate) enum Algorithm {
     Direct,
     /// Each rank reduces a share in the memory of all others.
     PeerAccess,
+    /// Each rank takes what it needs from slots of shared host memory.
+    OneShot,
     /// A binomial tree.
     Tree,
     /// Within each node, then between nodes by another algorithm, then within each node.
@@ -59,10 +63,11 @@ const DIRECT_RANKS: u32 = 64;
 impl Algorithm {
     /// Returns the algorithms of an operation. Those that come first are taken if others have the same cost.
     pub(crate) fn of(operation: Operation, nodes: &Nodes) -> impl Iterator<Item = Algorithm> + Clone {
-        use Algorithm::{Direct, Doubling, Halving, Hierarchical, PeerAccess, Ring, Tree};
+        use Algorithm::{Direct, Doubling, Halving, Hierarchical, OneShot, PeerAccess, Ring, Tree};
         let all: &[Algorithm] = match operation {
             Operation::Allreduce => &[
                 Doubling,
+                OneShot,
                 PeerAccess,
                 Direct,
                 Ring,
@@ -76,12 +81,13 @@ impl Algorithm {
                 &[Tree, PeerAccess, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)]
             }
             Operation::Broadcast => &[Tree, Direct, Hierarchical(Between::Tree), Hierarchical(Between::Direct)],
-            Operation::Allgather => &[PeerAccess, Direct, Ring, Hierarchical(Between::Direct)],
-            Operation::ReduceScatter => &[PeerAccess, Direct],
+            Operation::Allgather => &[OneShot, PeerAccess, Direct, Ring, Hierarchical(Between::Direct)],
+            Operation::ReduceScatter => &[OneShot, PeerAccess, Direct],
         };
         let (ranks, count) = (nodes.ranks(), nodes.count());
         all.iter().copied().filter(move |algorithm| match algorithm {
             PeerAccess => count == 1 && ranks <= exchange::MOST_RANKS,
+            OneShot => count == 1 && ranks <= one_shot::MOST_RANKS,
             Direct => {
                 let has_others = matches!(operation, Operation::Allreduce | Operation::Reduce | Operation::Broadcast);
                 ranks <= DIRECT_RANKS || !has_others
@@ -102,6 +108,7 @@ impl Algorithm {
             Algorithm::Ring => "ring",
             Algorithm::Direct => "direct",
             Algorithm::PeerAccess => "peer_access",
+            Algorithm::OneShot => "one_shot",
             Algorithm::Tree => "tree",
             Algorithm::Hierarchical(Between::Doubling) => "hierarchical, recursive_doubling",
             Algorithm::Hierarchical(Between::Halving) => "hierarchical, rabenseifner",
@@ -140,7 +147,10 @@ pub(crate) fn allreduce(
     ready: &[StepId],
 ) -> Vec<StepId> {
     match algorithm {
-        Algorithm::Doubling | Algorithm::Tree => doubling::doubling(plan, me, (operands, count), ready),
+        // Operations in one shot have steps of their own (`build`).
+        Algorithm::Doubling | Algorithm::Tree | Algorithm::OneShot => {
+            doubling::doubling(plan, me, (operands, count), ready)
+        }
         Algorithm::Halving => halving::halving(plan, me, (operands, count), ready),
         Algorithm::Ring => ring::allreduce(plan, me, (operands, count), segment, ready),
         Algorithm::Direct => {

@@ -24,7 +24,7 @@ pub(crate) use algorithm::{
 };
 
 use crate::costs::{Line, Picoseconds, Prices};
-use crate::plan::{Nodes, exchange};
+use crate::plan::{Nodes, exchange, one_shot};
 use prediction::Question;
 
 /// The size classes. Larger data than 256 MiB belongs to the last one: only its bytes count.
@@ -38,7 +38,8 @@ pub(crate) struct Choice {
     devices: Prices,
     /// Copies of data to the host and back.
     through_host: Line,
-    chosen: [[OnceLock<Algorithm>; CLASSES]; Operation::ALL.len()],
+    /// For calls that may not be done in one shot, and for those that may.
+    chosen: [[[OnceLock<Algorithm>; CLASSES]; Operation::ALL.len()]; 2],
 }
 
 /// What makes two choices alike, beside the parameters.
@@ -84,6 +85,7 @@ impl Rules {
             (Operation::Allreduce, Allreduce::RecursiveDoubling) => "recursive_doubling".to_owned(),
             (Operation::Allreduce, Allreduce::Direct) => "direct".to_owned(),
             (Operation::Allreduce, Allreduce::PeerAccess) => "peer_access".to_owned(),
+            (Operation::Allreduce, Allreduce::OneShot) => "one_shot".to_owned(),
             (Operation::Allreduce, Allreduce::Ring) => "ring".to_owned(),
             (Operation::Allreduce, Allreduce::Rabenseifner) => "rabenseifner".to_owned(),
             (Operation::Allreduce, Allreduce::Hierarchical) => "hierarchical".to_owned(),
@@ -96,6 +98,15 @@ impl Rules {
             names: Operation::ALL.map(name),
         }
     }
+}
+
+/// An operation for which an algorithm is chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) operation: Operation,
+    pub(crate) bytes: u64,
+    /// The members have slots, and all of them wait for the operation.
+    pub(crate) may_be_one_shot: bool,
 }
 
 /// An algorithm and its predicted time.
@@ -117,18 +128,18 @@ impl Choice {
         &self.setup
     }
 
-    /// Returns the algorithm of an operation on so many bytes. The first time for a class of sizes, it tells `report` what
-    /// it has decided.
+    /// Returns the algorithm of an operation on so many bytes, which may be done in one shot or not. The first time for a
+    /// class of sizes, it tells `report` what it has decided.
     pub(crate) fn choose(
         &self,
         rules: &Rules,
-        operation: Operation,
-        bytes: u64,
+        Asked { operation, bytes, may_be_one_shot }: Asked,
         report: impl FnOnce(&str),
     ) -> Algorithm {
         let class = (bytes.max(1).ilog2() as usize).min(CLASSES - 1);
-        *self.chosen[operation as usize][class].get_or_init(|| {
-            let predicted = self.predict(rules, operation, 1 << class);
+        *self.chosen[usize::from(may_be_one_shot)][operation as usize][class].get_or_init(|| {
+            let mut predicted = self.predict(rules, operation, 1 << class);
+            predicted.retain(|one| may_be_one_shot || one.algorithm != Algorithm::OneShot);
             let chosen = self.best(rules, operation, &predicted);
             report(&self.describe(operation, class, &predicted, chosen));
             chosen
@@ -138,16 +149,21 @@ impl Choice {
     /// Predicts the times of all algorithms.
     pub(crate) fn predict(&self, rules: &Rules, operation: Operation, bytes: u64) -> Vec<Predicted> {
         let (nodes, segment, bytes) = (&self.setup.nodes, rules.segment, bytes.max(1));
-        // Only peer access reduces little data on the devices.
+        // Only peer access and slots reduce little data on the devices.
         let little = operation.reduces() && bytes < rules.device_limit;
         let predicted = |algorithm| {
-            let through_host = self.setup.on_devices && little && algorithm != Algorithm::PeerAccess;
+            let on_device = matches!(algorithm, Algorithm::PeerAccess | Algorithm::OneShot);
+            let through_host = self.setup.on_devices && little && !on_device;
             let prices = if self.setup.on_devices && !through_host { &self.devices } else { &self.host };
             let time = Question { operation, bytes, nodes, segment, prices }.time(algorithm);
             let copies = if through_host { self.through_host.of(bytes) } else { 0 };
             Predicted { algorithm, time: time.saturating_add(copies) }
         };
-        let usable = |algorithm: &Algorithm| *algorithm != Algorithm::PeerAccess || self.expects_peer_access(rules);
+        let usable = |algorithm: &Algorithm| match algorithm {
+            Algorithm::PeerAccess => self.expects_peer_access(rules),
+            Algorithm::OneShot => self.expects_peer_access(rules) && bytes <= one_shot::MOST_DATA,
+            _ => true,
+        };
         Algorithm::of(operation, nodes).filter(usable).map(predicted).collect()
     }
 

@@ -2,6 +2,7 @@
 
 use super::algorithm::{self, Algorithm, Gathered, Operation, Setting};
 use crate::costs::{Picoseconds, Prices, predict};
+use crate::plan::one_shot::{OneShot, Sent};
 use crate::plan::operands::Operands;
 use crate::plan::shares::Shares;
 use crate::plan::{Block, Kind, Me, Nodes, Place, Plan};
@@ -55,6 +56,15 @@ impl Question<'_> {
         let mut plan = Plan::default();
         let setting = Setting { me, nodes: self.nodes, segment: self.segment };
         let (input, bytes) = (Place::User(0), self.bytes);
+        if algorithm == Algorithm::OneShot {
+            let len = if self.operation == Operation::Allreduce { bytes } else { bytes.div_ceil(me.size.into()) };
+            let receives = vec![(None, len); me.size as usize];
+            plan.one_shot(
+                OneShot { sent: Sent::ToAll(Block::bytes(input, bytes)), receives, reduction: None, refused: None },
+                &[],
+            );
+            return plan;
+        }
         match self.operation {
             Operation::Allreduce => {
                 let operands = Operands::of(Kind::Bytes, 1, input, Place::User(bytes as usize));

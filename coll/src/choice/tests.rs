@@ -27,6 +27,11 @@ fn priced(nodes: Nodes, prices: Prices) -> Choice {
     choice
 }
 
+/// Asks for an operation that is not done in one shot.
+fn asked(operation: Operation, bytes: u64) -> Asked {
+    Asked { operation, bytes, may_be_one_shot: false }
+}
+
 #[test]
 fn no_other_algorithm_is_predicted_to_be_faster() {
     let rules = Rules::new(&Parameters::default());
@@ -42,12 +47,12 @@ fn no_other_algorithm_is_predicted_to_be_faster() {
             let class = below(CLASSES as u64) as u32;
             let predicted = choice.predict(&rules, operation, 1 << class);
             let mut reports = 0;
-            let algorithm = choice.choose(&rules, operation, 1 << class, |_| reports += 1);
+            let algorithm = choice.choose(&rules, asked(operation, 1 << class), |_| reports += 1);
             let time = predicted.iter().find(|one| one.algorithm == algorithm).unwrap().time;
             assert!(time > 0 && predicted.iter().all(|one| one.time >= time), "{operation:?}: {predicted:?}");
             // Asked again for this class, it has nothing to decide.
             let again = (1_u64 << class) + below(1 << class);
-            assert_eq!(choice.choose(&rules, operation, again, |_| reports += 1), algorithm);
+            assert_eq!(choice.choose(&rules, asked(operation, again), |_| reports += 1), algorithm);
             assert_eq!(reports, 1);
             chosen.insert((operation as u8, algorithm.name()));
         }
@@ -63,7 +68,7 @@ fn every_rank_of_a_job_chooses_the_same() {
         (0..2).map(|_| Choice::new(Setup::new(cards.clone(), true), &Parameters::default())).collect();
     for operation in Operation::ALL {
         for bytes in [1, 1000, 70_000, 9 << 20, u64::MAX] {
-            let [one, other] = [0, 1].map(|rank: usize| choices[rank].choose(&rules, operation, bytes, |_| ()));
+            let [one, other] = [0, 1].map(|rank: usize| choices[rank].choose(&rules, asked(operation, bytes), |_| ()));
             assert_eq!(one, other);
         }
     }
@@ -78,16 +83,16 @@ fn latency_decides_for_little_data_and_the_network_for_much() {
         card.between = cableway_pml::RouteCost { latency: 25_000, each: 800 };
     }
     let choice = Choice::new(Setup::new(cards, false), &Parameters::default());
-    let much = choice.choose(&rules, Operation::Allreduce, 64 << 20, |_| ());
+    let much = choice.choose(&rules, asked(Operation::Allreduce, 64 << 20), |_| ());
     assert!(matches!(much, Algorithm::Hierarchical(_)), "{much:?}");
-    let much = choice.choose(&rules, Operation::Broadcast, 64 << 20, |_| ());
+    let much = choice.choose(&rules, asked(Operation::Broadcast, 64 << 20), |_| ());
     assert!(matches!(much, Algorithm::Hierarchical(_)), "{much:?}");
     let one_node = Choice::new(Setup::new(vec![card(1); 8], false), &Parameters::default());
-    assert_eq!(one_node.choose(&rules, Operation::Allreduce, 8, |_| ()), Algorithm::Doubling);
-    assert_eq!(one_node.choose(&rules, Operation::Allreduce, 64 << 20, |_| ()), Algorithm::Direct);
-    assert_eq!(one_node.choose(&rules, Operation::Broadcast, 8, |_| ()), Algorithm::Tree);
+    assert_eq!(one_node.choose(&rules, asked(Operation::Allreduce, 8), |_| ()), Algorithm::Doubling);
+    assert_eq!(one_node.choose(&rules, asked(Operation::Allreduce, 64 << 20), |_| ()), Algorithm::Direct);
+    assert_eq!(one_node.choose(&rules, asked(Operation::Broadcast, 8), |_| ()), Algorithm::Tree);
     let many = Choice::new(Setup::new(vec![card(1); 200], false), &Parameters::default());
-    assert_eq!(many.choose(&rules, Operation::Allgather, 1600, |_| ()), Algorithm::Direct);
+    assert_eq!(many.choose(&rules, asked(Operation::Allgather, 1600), |_| ()), Algorithm::Direct);
 }
 
 /// Times of more ranks than are simulated agree with simulations of all.
@@ -125,7 +130,7 @@ fn parameters_name_algorithms() {
     parameters.assign_internal("coll_algorithm=ring").unwrap();
     let one_node = Choice::new(Setup::new(vec![card(1); 4], false), &parameters);
     let choose = |choice: &Choice, parameters: &Parameters, operation| {
-        choice.choose(&Rules::new(parameters), operation, 4096, |_| ())
+        choice.choose(&Rules::new(parameters), asked(operation, 4096), |_| ())
     };
     assert_eq!(choose(&one_node, &parameters, Operation::Allgather), Algorithm::Ring);
     assert_eq!(choose(&one_node, &parameters, Operation::Allreduce), Algorithm::Ring);
@@ -171,8 +176,31 @@ fn little_data_on_devices_is_reduced_there() {
     let rules = Rules::new(&Parameters::default());
     let choice = Choice::new(Setup::new(vec![card(1); 2], true), &Parameters::default());
     for bytes in [8, 1 << 10, 1 << 16, 1 << 20] {
-        let chosen = choice.choose(&rules, Operation::Allreduce, bytes, |_| ());
+        let chosen = choice.choose(&rules, asked(Operation::Allreduce, bytes), |_| ());
         assert_eq!(chosen, Algorithm::PeerAccess, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn little_data_is_exchanged_through_slots_where_members_have_them() {
+    let rules = Rules::new(&Parameters::default());
+    let choice = Choice::new(Setup::new(vec![card(1); 2], true), &Parameters::default());
+    let in_one_shot = |choice: &Choice, operation, bytes| {
+        let asked = Asked { may_be_one_shot: true, ..asked(operation, bytes) };
+        choice.choose(&rules, asked, |_| ()) == Algorithm::OneShot
+    };
+    for operation in [Operation::Allreduce, Operation::Allgather, Operation::ReduceScatter] {
+        assert!(in_one_shot(&choice, operation, 8) && in_one_shot(&choice, operation, 2048));
+        assert!(!in_one_shot(&choice, operation, 1 << 20));
+    }
+    assert!(!in_one_shot(&choice, Operation::Broadcast, 8), "ranks would wait for each other");
+    for setup in [
+        Setup::new(vec![card(1); 17], true),
+        Setup::new(vec![card(1); 2], true).on_one_device(true),
+        Setup::new(vec![card(1); 2], false),
+        Setup::new(vec![card(1), card(2)], true),
+    ] {
+        assert!(!in_one_shot(&Choice::new(setup, &Parameters::default()), Operation::Allreduce, 8));
     }
 }
 

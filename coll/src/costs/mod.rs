@@ -62,6 +62,8 @@ pub(crate) struct Prices {
     pub(crate) copy: Line,
     /// A reduction by peer access, by the bytes that come to a rank.
     pub(crate) exchange: Line,
+    /// The same through slots.
+    pub(crate) one_shot: Line,
     /// The processor's time to start a step and to see its end.
     pub(crate) step: Picoseconds,
 }
@@ -72,6 +74,9 @@ const BETWEEN: Line = Line::new(25_000_000, 1000);
 const REDUCE: Line = Line::new(50_000, 80);
 const COPY: Line = Line::new(50_000, 100);
 const STEP: Picoseconds = 200_000;
+/// Each KiB that a kernel of one block takes from slots in host memory: 0.33 ns a byte on an H200, because a line has eight
+/// bytes of data.
+const ONE_SHOT: Picoseconds = 330 * 1024;
 /// The processor's time for a step on device memory, which calls the driver.
 const DEVICE_STEP: Picoseconds = 1_500_000;
 
@@ -100,6 +105,7 @@ impl Prices {
             reduce: REDUCE,
             copy: COPY,
             exchange: within,
+            one_shot: within,
             step: STEP,
         }
     }
@@ -118,6 +124,8 @@ impl Prices {
             reduce: direct,
             copy: direct,
             exchange: direct,
+            // The estimate includes a handshake, of an offer and an answer.
+            one_shot: Line { fixed: direct.fixed.saturating_sub(2 * DEVICE_STEP), each: ONE_SHOT },
             step: self.step.max(DEVICE_STEP),
         }
     }
@@ -151,7 +159,15 @@ pub(crate) mod tests {
         let within = line(20_000_000, 500);
         let between = line(50_000_000, 2000);
         let (reduce, copy) = (line(10_000_000, 300), line(10_000_000, 300));
-        Prices { within: [within; CLASSES], between, reduce, copy, exchange: copy, step: below(1_000_000) }
+        Prices {
+            within: [within; CLASSES],
+            between,
+            reduce,
+            copy,
+            exchange: copy,
+            one_shot: copy,
+            step: below(1_000_000),
+        }
     }
 
     fn card(latency: u32, measured: &[(usize, u32)]) -> NodeCard {

@@ -99,7 +99,7 @@ impl Simulation<'_> {
             }
             // What a function of the program takes is unknown, and no choice depends on it.
             Work::Fold { .. } => self.occupy(rank, step, 0),
-            Work::Exchange(_) => self.exchange(begun, rank, step),
+            Work::Exchange(_) | Work::OneShot(_) => self.exchange(begun, rank, step),
         }
     }
 
@@ -108,7 +108,9 @@ impl Simulation<'_> {
         let (key, bytes, sends) = match &self.plans[rank as usize].steps[step as usize].work {
             &Work::Send { to, message, ref block } => ((rank, to, message), block.count, true),
             &Work::Receive { from, message, ref block } => ((from, rank, message), block.count, false),
-            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) => return,
+            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) | Work::OneShot(_) => {
+                return;
+            }
         };
         match self.posted.remove(&key) {
             None => drop(self.posted.insert(key, step)),
@@ -151,6 +153,7 @@ impl Simulation<'_> {
         let parts = std::mem::take(&mut self.exchanges);
         let time = parts.iter().map(|&(rank, step)| match &self.plans[rank as usize].steps[step as usize].work {
             Work::Exchange(exchange) => self.prices.exchange.of(exchange.incoming(rank, ranks)),
+            Work::OneShot(shot) => self.prices.one_shot.of(shot.incoming(rank)),
             _ => 0,
         });
         let ended = begun.saturating_add(time.max().unwrap_or(0));
@@ -188,6 +191,7 @@ mod tests {
         reduce: Line::new(10, 2),
         copy: Line::new(20, 3),
         exchange: Line::new(500, 4),
+        one_shot: Line::new(400, 9),
         step: 100,
     };
 

@@ -73,7 +73,7 @@ impl Notices {
                         members.relayed.note(rank, notice);
                         self.post(engine, &members, Route { to: rank, relay: None }, notice);
                     }
-                    (None, Some(notice)) => members.agreement.lock().receive(notice),
+                    (None, Some(notice)) => members.receive(notice),
                     (rank, notice) => log::debug!("this process passes no notice {notice:?} on to {rank:?}"),
                 }
                 received += 1;

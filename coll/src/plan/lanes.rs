@@ -58,7 +58,7 @@ impl Plan {
                     *number += message;
                 }
                 // An exchange is one of all ranks.
-                Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) => {}
+                Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) | Work::OneShot(_) => {}
             }
         }
         result

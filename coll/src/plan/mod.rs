@@ -20,6 +20,7 @@ mod known;
 mod lanes;
 pub(crate) mod neighbors;
 mod nodes;
+pub(crate) mod one_shot;
 pub(crate) mod operands;
 pub(crate) mod pieces;
 pub(crate) mod reduction;
@@ -92,6 +93,8 @@ pub(crate) enum Work {
     },
     /// Reduces together with this step of all other ranks.
     Exchange(Box<exchange::Exchange>),
+    /// The same through slots of host memory.
+    OneShot(Box<one_shot::OneShot>),
 }
 
 /// A step, and the steps that wait for it.
@@ -175,6 +178,16 @@ impl Plan {
     /// Adds an exchange. Returns the step after which the output is complete and nobody uses the input.
     pub(crate) fn exchange(&mut self, exchange: exchange::Exchange, after: &[StepId]) -> StepId {
         self.push(Work::Exchange(Box::new(exchange)), after)
+    }
+
+    /// Adds an exchange through slots. Returns the step after which the output is complete.
+    pub(crate) fn one_shot(&mut self, shot: one_shot::OneShot, after: &[StepId]) -> StepId {
+        self.push(Work::OneShot(Box::new(shot)), after)
+    }
+
+    /// Checks whether the plan exchanges data through slots.
+    pub(crate) fn has_one_shot(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.work, Work::OneShot(_)))
     }
 
     /// Takes scratch memory.

@@ -4,7 +4,9 @@ mod copies;
 mod exchange;
 mod memory;
 mod note;
+mod one_shot;
 mod operation;
+mod scene;
 mod shared;
 mod site;
 mod steps;
@@ -22,6 +24,7 @@ use crate::choice::Choice;
 use crate::error::Error;
 use crate::placing::{Placing, Working};
 use crate::plan::Me;
+use crate::slots::Slots;
 
 pub(crate) use exchange::recode;
 use memory::Block;
@@ -44,6 +47,8 @@ pub struct Group {
     /// The choices for host memory and for device memory. The first operation sets one, because not all processes have
     /// published their cards before.
     choices: [OnceLock<Arc<Choice>>; 2],
+    /// For operations in one shot, if the members have agreed on slots.
+    slots: OnceLock<Arc<Slots>>,
     /// Operations are in the order of streams that may wait for them.
     in_streams: bool,
     /// The number of the next operation.
@@ -63,6 +68,7 @@ impl Group {
             between_groups: false,
             on_devices: AtomicBool::new(false),
             one_device: AtomicBool::new(false),
+            slots: OnceLock::new(),
             in_streams: false,
             choices: Default::default(),
             next: AtomicU32::new(0),
@@ -79,6 +85,11 @@ impl Group {
     /// Says that ranks share a device. All members say so before the first operation for device memory, or none.
     pub fn share_a_device(&self) {
         self.one_device.store(true, Ordering::Relaxed);
+    }
+
+    /// Has blocking operations exchange little data through slots. All members say so before the same operation.
+    pub(crate) fn use_slots(&self, slots: &Arc<Slots>) {
+        self.slots.get_or_init(|| slots.clone());
     }
 
     /// Creates the operations of an intercommunicator. Only [`Call::Neighbors`] is defined: the members of the other group
@@ -108,6 +119,26 @@ impl Group {
     /// The arguments are invalid. The operation did not begin in this process, and others that it would have exchanged
     /// messages with wait for it.
     pub unsafe fn start(&self, call: &Call<'_>) -> Result<Operation, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_with(call, None) }
+    }
+
+    /// Begins an operation as [`start`](Self::start) does, which all members wait for before they begin another one. It does
+    /// not match one that a member begins by `start`.
+    ///
+    /// # Safety
+    /// As [`start`](Self::start).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub unsafe fn start_blocking(&self, call: &Call<'_>) -> Result<Operation, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_with(call, self.slots.get()) }
+    }
+
+    /// # Safety
+    /// As [`start`](Self::start).
+    unsafe fn start_with(&self, call: &Call<'_>, slots: Option<&Arc<Slots>>) -> Result<Operation, Error> {
         let shared = &self.collectives;
         // No member of the other group is this process.
         let rank = if self.between_groups { u32::MAX } else { self.communicator.rank() };
@@ -119,7 +150,7 @@ impl Group {
         }
         let choice = self.choice()?;
         let report = if me.rank == 0 { Some(shared.report()) } else { None };
-        let basis = Basis { me, choice, rules: &shared.rules, report };
+        let basis = Basis { me, choice, rules: &shared.rules, slots: slots.map(|slots| &**slots), report };
         let device_limit = shared.rules.device_limit;
         let known = RefCell::default();
         let on_devices = !self.in_streams;
@@ -145,7 +176,8 @@ impl Group {
         let on = self.communicator.clone();
         let registered = matches!(scratch, Ok(Block::Host(_)));
         let site = Site { scratch: 0, working, first_tag, settled: self.in_streams, registered };
-        let mut operation = Operation::new(shared.clone(), on, site, plan, scratch);
+        let turn = slots.filter(|_| plan.has_one_shot()).map(Slots::next_turn);
+        let mut operation = Operation::new(shared.clone(), on, site, (plan, turn), scratch);
         if among_neighbors {
             operation.note_interruption(self.interrupted.clone());
             // Begin its messages now, in the order of the calls. The next poll returns an error again.
@@ -181,6 +213,6 @@ impl Group {
     /// As [`start`](Self::start) and [`Operation::poll`].
     pub unsafe fn run(&self, call: &Call<'_>) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.start(call) }?.wait()
+        unsafe { self.start_blocking(call) }?.wait()
     }
 }

@@ -4,15 +4,22 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cableway_pml::{Communicator, Engine};
 
 use super::memory::Block;
+use super::scene::Scene;
 use super::shared::Collectives;
 use super::site::Site;
-use super::steps::{Active, Scene};
+use super::steps::Active;
 use crate::error::Error;
 use crate::plan::{Plan, StepId};
+use crate::slots::Turn;
+
+/// Polls without an event after which a rank that nothing wakes sleeps between polls, and how long.
+const PATIENCE: u64 = 20_000;
+const NAP: Duration = Duration::from_micros(20);
 
 /// A collective operation under way in this process. Dropping it waits until it has finished.
 #[must_use = "dropping it waits for the operation"]
@@ -21,6 +28,8 @@ pub struct Operation {
     on: Arc<Communicator>,
     /// Where it works, but for the address of its scratch memory.
     site: Site,
+    /// For an exchange through slots.
+    turn: Option<Turn>,
     /// Dropped with the operation, unless messages still use it.
     resources: ManuallyDrop<Resources>,
     /// The number of predecessors that each step waits for.
@@ -57,7 +66,7 @@ impl Operation {
         shared: Arc<Collectives>,
         on: Arc<Communicator>,
         site: Site,
-        plan: Plan,
+        (plan, turn): (Plan, Option<Turn>),
         scratch: Result<Block, Error>,
     ) -> Operation {
         let (scratch, failure) = match scratch {
@@ -74,6 +83,7 @@ impl Operation {
             shared,
             on,
             site,
+            turn,
             resources,
             waiting,
             ready,
@@ -158,6 +168,7 @@ impl Operation {
 
     fn block(&mut self) {
         let shared = self.shared.clone();
+        let mut idle = 0_u64;
         shared.engine.wait_until(|| {
             loop {
                 let ended = !matches!(self.poll(), Ok(false));
@@ -167,7 +178,14 @@ impl Operation {
                 if ended || !on_device || shared.engine.is_forked() {
                     return ended;
                 }
-                shared.engine.progress();
+                idle = if shared.engine.progress() == 0 { idle + 1 } else { 0 };
+                shared.engine.waited(idle);
+                // Another rank may need this processor.
+                if idle > PATIENCE {
+                    std::thread::sleep(NAP);
+                } else if idle > shared.engine.spins() {
+                    std::thread::yield_now();
+                }
             }
         });
     }
@@ -185,7 +203,7 @@ impl Operation {
         let &State::Running(site) = &self.state else { return Ok(()) };
         loop {
             let Resources { plan, active, .. } = &mut *self.resources;
-            let scene = Scene { shared: &self.shared, on: &self.on, site, plan };
+            let scene = Scene { shared: &self.shared, on: &self.on, site, plan, turn: self.turn.as_ref() };
             while let Some(id) = self.ready.pop_front() {
                 let last = active.len();
                 active.push(Active::new(id));
@@ -232,8 +250,8 @@ impl Operation {
     /// gets one without data for each that it has not got, so that it fails as well and no message is left over.
     fn fail(&mut self, error: Error) {
         let Resources { plan, active, .. } = &mut *self.resources;
-        let scene = Scene { shared: &self.shared, on: &self.on, site: self.site, plan };
-        active.iter_mut().for_each(|active| active.fail(&error));
+        let scene = Scene { shared: &self.shared, on: &self.on, site: self.site, plan, turn: self.turn.as_ref() };
+        active.iter_mut().for_each(|active| active.fail(&scene, &error));
         let started = |id: StepId| active.iter().any(|active| active.step == id);
         let open: Vec<StepId> =
             (0..).zip(&self.ended).filter(|&(id, ended)| !ended && !started(id)).map(|step| step.0).collect();
@@ -247,7 +265,7 @@ impl Operation {
     /// operation, so this one does not wait for their messages. Its own messages to them are refused.
     fn wind_up(&mut self) {
         let Resources { plan, active, .. } = &mut *self.resources;
-        let scene = Scene { shared: &self.shared, on: &self.on, site: self.site, plan };
+        let scene = Scene { shared: &self.shared, on: &self.on, site: self.site, plan, turn: self.turn.as_ref() };
         let mut told = None;
         active.retain_mut(|active| {
             // Their own failures add nothing to the first one.
@@ -266,7 +284,9 @@ impl Operation {
         {
             // One that was told of a failure names the process that died, if it knows by now.
             let error = match error {
-                Error::OtherLength { .. } | Error::Message(cableway_pml::Error::PeerAborted { .. }) => {
+                Error::OtherLength { .. }
+                | Error::OtherFailed { .. }
+                | Error::Message(cableway_pml::Error::PeerAborted { .. }) => {
                     self.check_members().err().unwrap_or(error)
                 }
                 error => error,

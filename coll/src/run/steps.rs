@@ -2,17 +2,18 @@
 
 use cableway_base::Rank;
 use cableway_common_cuda::{Completion, Order, Reduction, ReductionRun};
-use cableway_pml::{Buffer, Communicator, Engine};
+use cableway_pml::{Buffer, Engine};
 use smallvec::SmallVec;
 
 use super::copies::{self, Terms};
 use super::exchange::{self, Exchanging};
-use super::shared::Collectives;
+use super::one_shot::Shooting;
+use super::scene::Scene;
 use super::site::{Message, Site, outcome};
 use crate::error::Error;
 use crate::placing::Working;
 use crate::plan::exchange::Exchange;
-use crate::plan::{Combine, Place, Plan, StepId, Work};
+use crate::plan::{Combine, Place, StepId, Work};
 use crate::reduce;
 
 /// A step that was started.
@@ -23,27 +24,19 @@ pub(super) struct Active {
     reduction: Option<ReductionRun>,
     copy: Option<Completion>,
     exchange: Option<Box<Exchanging>>,
-}
-
-/// What an operation's steps are executed with.
-#[derive(Clone, Copy)]
-pub(super) struct Scene<'s> {
-    pub(super) shared: &'s Collectives,
-    pub(super) on: &'s Communicator,
-    pub(super) site: Site,
-    pub(super) plan: &'s Plan,
+    shooting: Option<Box<Shooting>>,
 }
 
 impl<'s> Scene<'s> {
     fn of_exchange(&self, of: &'s Exchange) -> exchange::Scene<'s> {
-        let &Scene { shared, on, site, plan } = self;
+        let &Scene { shared, on, site, plan, .. } = self;
         exchange::Scene { shared, on, site, plan, exchange: of }
     }
 }
 
 impl Active {
     pub(super) fn new(step: StepId) -> Active {
-        Active { step, messages: SmallVec::new(), reduction: None, copy: None, exchange: None }
+        Active { step, messages: SmallVec::new(), reduction: None, copy: None, exchange: None, shooting: None }
     }
 
     /// Checks whether the step has ended.
@@ -57,6 +50,9 @@ impl Active {
         if let (Some(exchange), Work::Exchange(of)) = (&mut self.exchange, &scene.plan.steps[self.step as usize].work) {
             return exchange.poll(&scene.of_exchange(of));
         }
+        if let (Some(shooting), Work::OneShot(of)) = (&mut self.shooting, &scene.plan.steps[self.step as usize].work) {
+            return shooting.poll(scene, of);
+        }
         outcome(&self.messages)
     }
 
@@ -67,7 +63,7 @@ impl Active {
 
     /// Checks whether other processes take part in the step.
     pub(super) fn has_messages(&self) -> bool {
-        !self.messages.is_empty() || self.exchange.is_some()
+        !self.messages.is_empty() || self.exchange.is_some() || self.shooting.is_some()
     }
 
     /// Checks whether a device works on the step.
@@ -75,11 +71,12 @@ impl Active {
         self.reduction.is_some()
             || self.copy.is_some()
             || self.exchange.as_ref().is_some_and(|exchange| exchange.is_on_device())
+            || self.shooting.as_ref().is_some_and(|shooting| shooting.needs_polls())
     }
 
     /// After a failure, checks whether nobody uses memory for this step any more.
     pub(super) fn is_over(&mut self, scene: &Scene<'_>) -> bool {
-        if self.exchange.is_some() {
+        if self.exchange.is_some() || self.shooting.is_some() {
             return !matches!(self.poll(scene), Ok(false));
         }
         match (&mut self.reduction, &mut self.copy) {
@@ -90,9 +87,12 @@ impl Active {
     }
 
     /// Has an exchange fail together with the operation.
-    pub(super) fn fail(&mut self, error: &Error) {
+    pub(super) fn fail(&mut self, scene: &Scene<'_>, error: &Error) {
         if let Some(exchange) = &mut self.exchange {
             exchange.fail(error);
+        }
+        if let (Some(shooting), Work::OneShot(of)) = (&mut self.shooting, &scene.plan.steps[self.step as usize].work) {
+            shooting.fail(scene, of, error);
         }
     }
 
@@ -111,7 +111,7 @@ impl Active {
     /// Exchanges a message without data in place of that of a step that will not be executed. So no other process waits
     /// for it for ever, and those that receive from this one learn of the failure.
     pub(super) fn exchange_nothing(scene: &Scene<'_>, step: StepId, error: &Error) -> Option<Active> {
-        let &Scene { shared, on, site, plan } = scene;
+        let &Scene { shared, on, site, plan, turn } = scene;
         let mut active = Active::new(step);
         let messages = &mut active.messages;
         let work = &plan.steps[step as usize].work;
@@ -119,11 +119,17 @@ impl Active {
             active.exchange = Some(Box::new(Exchanging::new(&scene.of_exchange(of), Some(error.clone()))));
             return Some(active);
         }
+        if let Work::OneShot(of) = work {
+            active.shooting = turn.map(|turn| Box::new(Shooting::failed(scene, turn.clone(), of, error.clone())));
+            return active.shooting.is_some().then_some(active);
+        }
         // An error here means that the other process is gone.
         let _ = match work {
             Work::Send { to, message, .. } => site.send(shared, on, (*to, *message), Buffer::EMPTY, messages),
             Work::Receive { from, message, .. } => site.receive(shared, on, (*from, *message), Buffer::EMPTY, messages),
-            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) => Ok(()),
+            Work::Copy { .. } | Work::Reduce { .. } | Work::Fold { .. } | Work::Exchange(_) | Work::OneShot(_) => {
+                Ok(())
+            }
         };
         (!active.messages.is_empty()).then_some(active)
     }
@@ -172,6 +178,9 @@ impl Site {
                         unsafe { function.apply(input, inout, *elements) };
                     }
                 }
+            }
+            Work::OneShot(of) => {
+                started.shooting = scene.turn.map(|turn| Box::new(Shooting::new(scene, turn.clone(), of)));
             }
             Work::Exchange(of) => {
                 let exchange = started.exchange.insert(Box::new(Exchanging::new(&scene.of_exchange(of), None)));

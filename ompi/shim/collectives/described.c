@@ -132,6 +132,7 @@ int cableway_describe_alltoall(struct cableway_described *d, struct cableway_arg
     }
     begin(d, CABLEWAY_ALLTOALL, 0);
     d->call.in_place = MPI_IN_PLACE == out.base;
+    d->call.even = NULL == in.counts && NULL == in.datatypes;
     return both(d->call.in_place ? OMPI_SUCCESS : describe_send(d, out, n), describe_receive(d, in, n));
 }
 

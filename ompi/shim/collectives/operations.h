@@ -45,6 +45,7 @@ struct cableway_collective {
     int kind; /* enum cableway_collective_kind */
     int root;
     bool in_place;
+    bool even; /* of an alltoall: all blocks of all ranks have one length */
     struct cableway_side send, receive;
     /* Of reductions: the numbers of the operation and of the element type in Rust's lists. */
     int operation, element;

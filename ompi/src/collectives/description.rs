@@ -14,6 +14,7 @@ pub(crate) struct Description {
     kind: c_int,
     root: c_int,
     in_place: bool,
+    even: bool,
     send: Side,
     receive: Side,
     operation: c_int,
@@ -123,7 +124,10 @@ impl Description {
             kind::GATHER => Call::Gather { send: first(send), receive: all(receive), root },
             kind::SCATTER => Call::Scatter { send: all(send), receive: first(receive), root },
             kind::ALLGATHER => Call::Allgather { send: first(send), receive: all(receive) },
-            kind::ALLTOALL => Call::Alltoall { send: (!self.in_place).then(|| all(send)), receive: all(receive) },
+            kind::ALLTOALL => {
+                let send = (!self.in_place).then(|| all(send));
+                Call::Alltoall { send, receive: all(receive), even: self.even }
+            }
             kind::NEIGHBORS => {
                 // SAFETY: each edge belongs to a buffer.
                 let edges = unsafe { (self.send.edges(), self.receive.edges()) };

@@ -155,7 +155,12 @@ extern "C" fn cableway_reduction_defined(operation: c_int, element: c_int) -> bo
 unsafe extern "C" fn cableway_collectives_run(members: *const Members, description: *const Description) -> c_int {
     guarded(Code::Internal as c_int, || {
         // SAFETY: the caller's promise.
-        let started = unsafe { (*description).call().and_then(|call| (*members).group().start(&call)) };
+        let (members, call) = unsafe { (&*members, (*description).call()) };
+        let started = call.and_then(|call| {
+            members.note_memory(&call);
+            // SAFETY: as above.
+            unsafe { members.group().start_blocking(&call) }
+        });
         match started {
             Ok(operation) => running::wait(operation),
             Err(error) => report(&error),

@@ -143,6 +143,16 @@ impl Engine {
         self.core().counters.collective_scratch.add(scratch);
     }
 
+    /// Counts a collective operation that exchanges its data through slots.
+    pub fn count_one_shot(&self) {
+        self.core().counters.collective_one_shots.increment();
+    }
+
+    /// Counts a kernel of such an operation for which data was late.
+    pub fn count_late_kernel(&self) {
+        self.core().counters.collective_late_kernels.increment();
+    }
+
     /// Counts a call on host copies of device memory.
     pub fn count_call_on_host_copies(&self) {
         self.core().counters.calls_on_host_copies.increment();

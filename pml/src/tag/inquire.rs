@@ -25,6 +25,32 @@ impl Engine {
         cannot_wait(self, of, &matching, ANY).or_else(|| matching.first_failed().map(told)).map_or(Ok(()), Err)
     }
 
+    /// Checks a process that the caller waits for without a receive, as calls of this engine do that wait: the transports
+    /// connect to it, and so reveal whether it is gone.
+    ///
+    /// # Errors
+    /// The process has died or left, or nobody reaches it.
+    #[cold]
+    pub fn reach(&self, on: &Communicator, rank: u32) -> Result<(), Error> {
+        super::reach::look_for(self, on, rank as i32)?;
+        cannot_wait(self, on, &on.matching.lock(), rank as i32).map_or(Ok(()), Err)
+    }
+
+    /// Checks whether this engine can be used.
+    ///
+    /// # Errors
+    /// It was finalized, or this process is a forked child.
+    #[inline]
+    pub fn check_open(&self) -> Result<(), Error> {
+        self.core().check_open()
+    }
+
+    /// Returns how often a waiting call polls without an event before it yields its processor.
+    #[inline]
+    pub fn spins(&self) -> u64 {
+        self.core().spin
+    }
+
     /// Returns what a process published of its node when it started. All processes get the same. Returns `None` if it
     /// published nothing that this version understands. Asks the modex each time.
     ///

@@ -41,7 +41,8 @@ impl CollectiveRequest<'_, '_> {
 }
 
 /// Collective operations begin in the same order on all members, blocking ones included, except exchanges with neighbours.
-/// They may complete in any order.
+/// They may complete in any order. An operation of a scope does not match a blocking one of
+/// [`Communicator`](crate::Communicator): all members begin it in a scope.
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts a barrier (`MPI_Ibarrier`): the request completes when all members have started it. It does not match a
     /// blocking [`barrier`](crate::Communicator::barrier), so all members start it. Collective.

@@ -6,6 +6,7 @@ mod mistakes;
 mod model;
 mod neighbors;
 mod nodes;
+mod one_shot;
 mod overlap;
 mod peer_access;
 mod random;
@@ -46,6 +47,30 @@ pub(crate) const TESTS: &[Test] = &[
             finished.stdout.lines().filter(|line| line.starts_with("SKIPPED")).for_each(|line| println!("{line}"));
         }
     }),
+    ("collectives::one_shot_gives_the_results_of_a_model", || {
+        for role in ["collectives_in_turn", "collectives_at_random", "collectives_types", "collectives_overlap"] {
+            one_shot::jobs(role, &["--set", "coll_algorithm=one_shot"], &[]);
+        }
+    }),
+    ("collectives::little_data_moves_through_slots", || {
+        one_shot::jobs("collectives_one_shot", &[], &[]);
+        one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_KERNEL_DELAY_US", "100")]);
+        one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", "cuMemHostRegister_v2:801")]);
+        // Without kernels, the host does their work.
+        one_shot::jobs("collectives_one_shot", &["--set", "device_kernels=no"], &[]);
+        for failing in 20..26 {
+            let fault = format!("cuLaunchKernel:701:{failing}");
+            one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", &fault)]);
+        }
+    }),
+    ("collectives::kernels_that_were_late_are_launched_again", || {
+        one_shot::jobs("collectives_one_shot_late", &[], &[])
+    }),
+    ("collectives::a_rank_that_dies_within_one_shot_ends_it", one_shot::dying),
+    ("collectives::a_rank_that_leaves_before_one_shot_ends_it", || {
+        one_shot::jobs("collectives_one_shot_leaves", &[], &[]);
+    }),
+    ("collectives::a_forked_child_has_no_slots", || one_shot::jobs("collectives_one_shot_forks", &[], &[])),
     ("collectives::algorithms_over_nodes_give_the_results_of_a_model", nodes::jobs),
     ("collectives::explained_choices_are_those_that_are_made", nodes::choices),
     ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
@@ -77,6 +102,11 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_types", types::types),
     ("collectives_mistakes", mistakes::mistakes),
     ("collectives_peer_access", peer_access::moves_nothing_by_messages),
+    ("collectives_one_shot", one_shot::role),
+    ("collectives_one_shot_late", one_shot::late),
+    ("collectives_one_shot_dies", one_shot::dies),
+    ("collectives_one_shot_leaves", one_shot::leaves),
+    ("collectives_one_shot_forks", one_shot::forks),
     ("collectives_dies", || ends::dies(false)),
     ("collectives_dies_within", || ends::dies(true)),
     ("collectives_dying", dying::role),

@@ -56,6 +56,18 @@ impl Room {
         }
     }
 
+    /// Writes as many values as the room has.
+    pub(super) fn write(&mut self, values: &[u64]) -> Result<(), cableway::Error> {
+        match self {
+            Room::Host(room) => room.copy_from_slice(values),
+            Room::Device(buffer) => {
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                buffer.copy_from_host(0, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn values(&self) -> Result<Vec<u64>, cableway::Error> {
         match self {
             Room::Host(values) => Ok(values.clone()),

@@ -166,7 +166,7 @@ fn start(state: &mut Rank, rank: u32, step: StepId, (sends, receives): (Messages
             }
             state.end(step);
         }
-        Work::Exchange(_) => unreachable!("jobs of several processes test it"),
+        Work::Exchange(_) | Work::OneShot(_) => unreachable!("jobs of several processes test it"),
     }
 }
 

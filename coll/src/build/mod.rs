@@ -1,15 +1,18 @@
 //! Builds the plan of a call.
 
-use smallvec::SmallVec;
+mod checks;
+mod one_shot;
 
 use crate::by_function::by_function;
 use crate::call::{Call, Edge, Memory, Operands as CallOperands};
-use crate::choice::{self, Algorithm, Choice, Gathered, Operation, Rules, Setting};
+use crate::choice::{self, Algorithm, Asked, Choice, Gathered, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::function::{FunctionOperands, Reduced};
 use crate::placing::{Placing, Span, Working};
+use crate::plan::one_shot::MOST_DATA;
 use crate::plan::shares::Shares;
 use crate::plan::{Block, Combine, Me, Place, Plan, StepId, alltoall, gather, neighbors, reduction, scan, tree};
+use crate::slots::Slots;
 use crate::staged::{Output, Staged};
 
 /// What the plans of a communicator's calls have in common.
@@ -17,6 +20,8 @@ pub(crate) struct Basis<'b> {
     pub(crate) me: Me,
     pub(crate) choice: &'b Choice,
     pub(crate) rules: &'b Rules,
+    /// The slots for operations in one shot, if this call may be one.
+    pub(crate) slots: Option<&'b Slots>,
     /// Is told of new choices.
     pub(crate) report: Option<fn(&str)>,
 }
@@ -48,7 +53,7 @@ impl<'a> Builder<'a> {
             Call::Gather { send, receive, root } => self.gather(send.as_ref(), receive, *root),
             Call::Scatter { send, receive, root } => self.scatter(send, receive.as_ref(), *root),
             Call::Allgather { send, receive } => self.allgather(send.as_ref(), receive),
-            Call::Alltoall { send, receive } => self.alltoall(send.as_deref(), receive),
+            Call::Alltoall { send, receive, even } => self.alltoall(send.as_deref(), receive, *even),
             Call::Neighbors { send, receive, with_empty } => self.neighbors(send, receive, *with_empty),
             Call::Allreduce(operands) => self.allreduce(operands),
             Call::Reduce { operands, root } => self.reduce(operands, *root),
@@ -123,6 +128,9 @@ impl<'a> Builder<'a> {
         let from = send.map_or(own, |memory| self.plan.block(memory));
         let bytes = receive.iter().fold(0, |sum: u64, memory| sum.saturating_add(memory.packed_len()));
         let algorithm = self.choose(Operation::Allgather, bytes);
+        if algorithm == Algorithm::OneShot {
+            return self.allgather_in_one_shot(send, receive);
+        }
         let ready: Steps = match send {
             Some(_) if algorithm != Algorithm::PeerAccess || self.me.size == 1 => vec![self.plan.copy(from, own, &[])],
             _ => Steps::new(),
@@ -145,12 +153,17 @@ impl<'a> Builder<'a> {
         kinds.find(|kind| matches!(kind, Working::Device(_))).unwrap_or(Working::Host)
     }
 
-    fn alltoall(&mut self, send: Option<&[Memory<'_>]>, receive: &[Memory<'_>]) -> Result<(), Error> {
+    fn alltoall(&mut self, send: Option<&[Memory<'_>]>, receive: &[Memory<'_>], even: bool) -> Result<(), Error> {
         let receives = self.blocks(receive, "memory to receive")?;
         let rank = self.me.rank as usize;
         match send {
             Some(send) => {
                 let sends = self.blocks(send, "memory to send")?;
+                let bytes = receive.iter().fold(0, |sum: u64, memory| sum.saturating_add(memory.packed_len()));
+                // An alltoall moves as many bytes as an allgather.
+                if even && self.choose(Operation::Allgather, bytes) == Algorithm::OneShot {
+                    return self.alltoall_in_one_shot(send, receive);
+                }
                 let own = (sends[rank], receives[rank]);
                 let Basis { choice, rules, .. } = self.basis;
                 if self.me.size > 1 && choice.alltoall_by_peer_access(rules) {
@@ -200,6 +213,10 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let algorithm = self.choose(Operation::Allreduce, bytes);
+        if algorithm == Algorithm::OneShot {
+            self.allreduce_in_one_shot(call);
+            return Ok(());
+        }
         let mut staged = self.stage(call, algorithm, Output::Here(call.count));
         let (me, count) = (self.me, call.count);
         let ready = std::mem::take(&mut staged.ready);
@@ -249,6 +266,10 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let algorithm = self.choose(Operation::ReduceScatter, bytes);
+        if algorithm == Algorithm::OneShot {
+            self.reduce_scatter_in_one_shot(call, counts);
+            return Ok(());
+        }
         let mine = counts[self.me.rank as usize];
         // In place, the output would overwrite input of rank 0 that is not sent yet.
         let mut staged = self.stage(call, algorithm, Output::Apart(mine));
@@ -317,8 +338,10 @@ impl<'a> Builder<'a> {
             // It has nobody to exchange data with.
             return Algorithm::Tree;
         }
-        let Basis { choice, rules, report, .. } = self.basis;
-        choice.choose(rules, operation, bytes, |line| report.iter().for_each(|report| report(line)))
+        let Basis { choice, rules, report, slots, .. } = self.basis;
+        let may_be_one_shot = slots.is_some() && bytes <= MOST_DATA;
+        let report = |line: &str| report.iter().for_each(|report| report(line));
+        choice.choose(rules, Asked { operation, bytes, may_be_one_shot }, report)
     }
 
     /// Returns the setting of an algorithm whose elements have this size in bytes.
@@ -335,8 +358,12 @@ impl<'a> Builder<'a> {
         let input = Span { address: call.input.map_or(call.output as usize, |input| input as usize), bytes };
         let has_output = !matches!(output, Output::Scratch(_));
         let user_output = has_output.then_some(Span { address: call.output as usize, bytes: room });
-        let least = if algorithm == Algorithm::PeerAccess { 0 } else { self.placing.device_limit };
+        let on_device = matches!(algorithm, Algorithm::PeerAccess | Algorithm::OneShot);
+        let least = if on_device { 0 } else { self.placing.device_limit };
         self.working = self.placing.reduction(call, input, user_output, least);
+        if algorithm == Algorithm::OneShot {
+            self.keep_in_reach();
+        }
         let usable = |span| self.placing.is_usable(&self.working, span, call.element);
         let plan = &mut self.plan;
         let apart = matches!(output, Output::Apart(_));
@@ -353,35 +380,5 @@ impl<'a> Builder<'a> {
         };
         let result = user_output.filter(|_| output_here.is_none()).map(|span| Place::User(span.address));
         Staged { operands, ready, result }
-    }
-
-    /// Checks the operands of a reduction, and returns their length in bytes.
-    fn check(&self, call: &CallOperands) -> Result<u64, Error> {
-        let &CallOperands { operation, element, count, .. } = call;
-        if !operation.applies_to(element) {
-            return Err(Error::NotDefined { operation, element });
-        }
-        let bytes = count.checked_mul(element.size() as u64).filter(|&bytes| bytes <= isize::MAX as u64);
-        bytes.ok_or(Error::TooManyElements { count, element })
-    }
-
-    fn check_root(&self, root: u32) -> Result<(), Error> {
-        if root < self.me.size { Ok(()) } else { Err(Error::NoSuchRoot { root, size: self.me.size }) }
-    }
-
-    /// Checks the counts of a reduce-scatter.
-    fn check_counts(&self, counts: &[u64], count: u64) -> Result<(), Error> {
-        self.check_length(counts.len(), "counts")?;
-        let sum = counts.iter().fold(0_u64, |sum, &count| sum.saturating_add(count));
-        if sum == count { Ok(()) } else { Err(Error::WrongSum { sum, count }) }
-    }
-
-    fn check_length(&self, len: usize, list: &'static str) -> Result<(), Error> {
-        if len == self.me.size as usize { Ok(()) } else { Err(Error::WrongLength { list, len, size: self.me.size }) }
-    }
-
-    fn blocks(&mut self, list: &[Memory<'_>], holds: &'static str) -> Result<SmallVec<[Block; 8]>, Error> {
-        self.check_length(list.len(), holds)?;
-        Ok(list.iter().map(|memory| self.plan.block(memory)).collect())
     }
 }
