@@ -2,7 +2,7 @@
 
 use super::algorithm::{self, Algorithm, Gathered, Operation, Setting};
 use crate::costs::{Picoseconds, Prices, predict};
-use crate::plan::one_shot::{OneShot, Sent};
+use crate::plan::one_shot::{Folded, OneShot, Sent};
 use crate::plan::operands::Operands;
 use crate::plan::shares::Shares;
 use crate::plan::{Block, Kind, Me, Nodes, Place, Plan};
@@ -59,10 +59,10 @@ impl Question<'_> {
         if algorithm == Algorithm::OneShot {
             let len = if self.operation == Operation::Allreduce { bytes } else { bytes.div_ceil(me.size.into()) };
             let receives = vec![(None, len); me.size as usize];
-            plan.one_shot(
-                OneShot { sent: Sent::ToAll(Block::bytes(input, bytes)), receives, reduction: None, refused: None },
-                &[],
-            );
+            let folded = Folded { own: input, output: input, elements: len };
+            let reduction = self.operation.reduces().then_some(folded);
+            let sent = Sent::ToAll(Block::bytes(input, bytes));
+            plan.one_shot(OneShot { sent, receives, reduction, refused: None }, &[]);
             return plan;
         }
         match self.operation {

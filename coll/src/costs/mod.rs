@@ -62,8 +62,9 @@ pub(crate) struct Prices {
     pub(crate) copy: Line,
     /// A reduction by peer access, by the bytes that come to a rank.
     pub(crate) exchange: Line,
-    /// The same through slots.
-    pub(crate) one_shot: Line,
+    /// The same through slots, of data that is reduced or not, by the bytes that come to a rank.
+    pub(crate) reduced_one_shot: Line,
+    pub(crate) moved_one_shot: Line,
     /// The processor's time to start a step and to see its end.
     pub(crate) step: Picoseconds,
 }
@@ -74,9 +75,9 @@ const BETWEEN: Line = Line::new(25_000_000, 1000);
 const REDUCE: Line = Line::new(50_000, 80);
 const COPY: Line = Line::new(50_000, 100);
 const STEP: Picoseconds = 200_000;
-/// Each KiB that a kernel of one block takes from slots in host memory: 0.33 ns a byte on an H200, because a line has eight
-/// bytes of data.
-const ONE_SHOT: Picoseconds = 330 * 1024;
+/// Each KiB that a kernel of one block takes from slots in host memory, on an H200, and that it also reduces.
+const MOVED_ONE_SHOT: Picoseconds = 330 * 1024;
+const REDUCED_ONE_SHOT: Picoseconds = 600 * 1024;
 /// The processor's time for a step on device memory, which calls the driver.
 const DEVICE_STEP: Picoseconds = 1_500_000;
 
@@ -105,7 +106,8 @@ impl Prices {
             reduce: REDUCE,
             copy: COPY,
             exchange: within,
-            one_shot: within,
+            reduced_one_shot: within,
+            moved_one_shot: within,
             step: STEP,
         }
     }
@@ -125,7 +127,8 @@ impl Prices {
             copy: direct,
             exchange: direct,
             // The estimate includes a handshake, of an offer and an answer.
-            one_shot: Line { fixed: direct.fixed.saturating_sub(2 * DEVICE_STEP), each: ONE_SHOT },
+            reduced_one_shot: Line { fixed: direct.fixed.saturating_sub(2 * DEVICE_STEP), each: REDUCED_ONE_SHOT },
+            moved_one_shot: Line { fixed: direct.fixed.saturating_sub(2 * DEVICE_STEP), each: MOVED_ONE_SHOT },
             step: self.step.max(DEVICE_STEP),
         }
     }
@@ -165,7 +168,8 @@ pub(crate) mod tests {
             reduce,
             copy,
             exchange: copy,
-            one_shot: copy,
+            reduced_one_shot: copy,
+            moved_one_shot: copy,
             step: below(1_000_000),
         }
     }

@@ -153,7 +153,8 @@ impl Simulation<'_> {
         let parts = std::mem::take(&mut self.exchanges);
         let time = parts.iter().map(|&(rank, step)| match &self.plans[rank as usize].steps[step as usize].work {
             Work::Exchange(exchange) => self.prices.exchange.of(exchange.incoming(rank, ranks)),
-            Work::OneShot(shot) => self.prices.one_shot.of(shot.incoming(rank)),
+            Work::OneShot(shot) if shot.reduction.is_some() => self.prices.reduced_one_shot.of(shot.incoming(rank)),
+            Work::OneShot(shot) => self.prices.moved_one_shot.of(shot.incoming(rank)),
             _ => 0,
         });
         let ended = begun.saturating_add(time.max().unwrap_or(0));
@@ -191,7 +192,8 @@ mod tests {
         reduce: Line::new(10, 2),
         copy: Line::new(20, 3),
         exchange: Line::new(500, 4),
-        one_shot: Line::new(400, 9),
+        reduced_one_shot: Line::new(400, 9),
+        moved_one_shot: Line::new(400, 8),
         step: 100,
     };
 
