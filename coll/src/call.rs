@@ -180,10 +180,9 @@ pub struct Passed {
 impl Call<'_> {
     /// Returns a number of bytes that is equal at all ranks, or the maximum if there is none.
     pub(crate) fn equal_bytes(&self) -> u64 {
-        let sum = |all: &[Memory<'_>]| all.iter().fold(0_u64, |sum, memory| sum.saturating_add(memory.packed_len()));
         match self {
             Call::Broadcast { memory, .. } => memory.packed_len(),
-            Call::Allgather { receive, .. } => sum(receive),
+            Call::Allgather { receive, .. } => packed_len_of(receive),
             Call::Allreduce(operands)
             | Call::Reduce { operands, .. }
             | Call::ReduceScatter { operands, .. }
@@ -225,4 +224,9 @@ impl Call<'_> {
         };
         Passed { send, receive }
     }
+}
+
+/// Returns the bytes of data of a list of memory.
+pub(crate) fn packed_len_of(all: &[Memory<'_>]) -> u64 {
+    all.iter().fold(0, |sum, memory| sum.saturating_add(memory.packed_len()))
 }

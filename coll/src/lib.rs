@@ -41,7 +41,7 @@ mod run;
 mod slots;
 mod staged;
 
-pub use agreement::{Agreement, Groups, Notice, Performer, Route};
+pub use agreement::{Agreement, Decision, Groups, Notice, Performer, Route};
 pub use cableway_common_cuda::{Element, ReduceOperation};
 pub use call::{Call, Edge, Memory, Operands, Passed};
 pub use error::Error;

@@ -14,8 +14,10 @@
 //! Data and number arrive together, because both are in one store of eight bytes. So a reader waits for the number, and
 //! needs no other signal.
 
-/// The largest number of ranks.
-pub const MOST_SLOTS: usize = 16;
+use crate::reduction::MOST_SOURCES;
+
+/// The largest number of ranks: one kernel reduces the data of all of them.
+pub const MOST_SLOTS: usize = MOST_SOURCES;
 
 /// The bytes of a line, and those of its data.
 const LINE: usize = SlotLayout::LINE;
@@ -120,8 +122,8 @@ impl OneShot<'_> {
     pub fn publish_failure(&self, words: &impl SlotWords) {
         for to in self.segments() {
             let (at, len) = (self.words(self.me, to), self.sends[to].1 as usize);
-            let lines = (0..SlotLayout::segment_len(len) / LINE).map(|line| at + line * LINE_WORDS);
-            if !lines.into_iter().all(|line| take(words, line, self.number).is_some()) {
+            let mut lines = (0..SlotLayout::segment_len(len) / LINE).map(|line| at + line * LINE_WORDS);
+            if !lines.all(|line| take(words, line, self.number).is_some()) {
                 put(words, at, FAILED, self.number);
             }
         }

@@ -59,16 +59,20 @@ pub enum Notice {
         slots: bool,
     },
     /// From rank 0.
-    Decide {
-        /// No member had begun the call.
-        agreed: bool,
-        /// Two members have the same device.
-        shared: bool,
-        /// All members have mapped the file of slots.
-        slots: bool,
-    },
+    Decide(Decision),
     /// To rank 0, from a member that passes on notices: a proposal did not reach its receiver.
     Lost,
+}
+
+/// What rank 0 decides on a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// No member had begun the call.
+    pub agreed: bool,
+    /// Two members have the same device.
+    pub shared: bool,
+    /// All members have mapped the file of slots.
+    pub slots: bool,
 }
 
 /// Who performs a call.
@@ -209,7 +213,7 @@ impl Agreement {
         }
         self.leader.lost = true;
         if let State::Pending { .. } = self.state {
-            self.close(false, false, false);
+            self.close(Decision { agreed: false, shared: false, slots: false });
         }
     }
 
@@ -231,7 +235,7 @@ impl Agreement {
 
     /// Takes a notice of another member. Ignores one that is not meant for this member.
     pub fn receive(&mut self, notice: Notice) {
-        let for_leader = !matches!(notice, Notice::Propose { .. } | Notice::Decide { .. });
+        let for_leader = !matches!(notice, Notice::Propose { .. } | Notice::Decide(_));
         if for_leader != (self.rank == 0) {
             return log::debug!("rank {} does not expect the notice {notice:?}", self.rank);
         }
@@ -253,7 +257,7 @@ impl Agreement {
                 self.leader.without_slots |= !slots;
                 self.count(begun, calls, device);
             }
-            Notice::Decide { agreed, shared, slots } => self.decide(agreed, shared, slots),
+            Notice::Decide(decision) => self.decide(decision),
         }
     }
 
@@ -293,15 +297,15 @@ impl Agreement {
             devices.extend((self.device != 0).then_some(self.device));
             devices.sort_unstable();
             let shared = devices.windows(2).any(|pair| pair[0] == pair[1]);
-            self.close(agreed, shared, !self.leader.without_slots);
+            self.close(Decision { agreed, shared, slots: !self.leader.without_slots });
             self.propose();
         }
     }
 
     /// Decides for all members.
-    fn close(&mut self, agreed: bool, shared: bool, slots: bool) {
-        self.tell_all(Notice::Decide { agreed, shared, slots });
-        self.decide(agreed, shared, slots);
+    fn close(&mut self, decision: Decision) {
+        self.tell_all(Notice::Decide(decision));
+        self.decide(decision);
     }
 
     /// Notes the file of slots that this member has made, before a proposal of its own, or mapped, before it receives one.
@@ -329,7 +333,7 @@ impl Agreement {
         self.shared && !self.always
     }
 
-    fn decide(&mut self, agreed: bool, shared: bool, slots: bool) {
+    fn decide(&mut self, Decision { agreed, shared, slots }: Decision) {
         if let State::Pending { switch } = self.state {
             self.shared = shared;
             self.have_slots = agreed && slots && !shared;
@@ -356,7 +360,7 @@ impl Notice {
             }
             Notice::Answer { begun: false, calls, device, slots } => [3, calls, device, slots.into()],
             Notice::Answer { begun: true, calls, device, slots } => [4, calls, device, slots.into()],
-            Notice::Decide { agreed, shared, slots } => [5, agreed.into(), shared.into(), slots.into()],
+            Notice::Decide(Decision { agreed, shared, slots }) => [5, agreed.into(), shared.into(), slots.into()],
             Notice::Lost => [6, 0, 0, 0],
         };
         let mut bytes = [0; Notice::LEN];
@@ -379,7 +383,7 @@ impl Notice {
             }
             3 => Notice::Answer { begun: false, calls: word, device: more, slots: last == 1 },
             4 => Notice::Answer { begun: true, calls: word, device: more, slots: last == 1 },
-            5 => Notice::Decide { agreed: word == 1, shared: more == 1, slots: last == 1 },
+            5 => Notice::Decide(Decision { agreed: word == 1, shared: more == 1, slots: last == 1 }),
             6 => Notice::Lost,
             _ => return None,
         })

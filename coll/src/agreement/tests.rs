@@ -181,7 +181,7 @@ fn a_leader_that_leaves_decides_before() {
 fn notices_for_others_are_ignored() {
     let mut leader = Agreement::new(0, 3, LIMIT);
     leader.receive(Notice::Propose { switch: 1, slots: None });
-    leader.receive(Notice::Decide { agreed: true, shared: false, slots: false });
+    leader.receive(Notice::Decide(Decision { agreed: true, shared: false, slots: false }));
     let mut member = Agreement::new(1, 3, LIMIT);
     member.receive(Notice::Want);
     member.receive(Notice::Lost);

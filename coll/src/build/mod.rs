@@ -4,7 +4,7 @@ mod checks;
 mod one_shot;
 
 use crate::by_function::by_function;
-use crate::call::{Call, Edge, Memory, Operands as CallOperands};
+use crate::call::{Call, Edge, Memory, Operands as CallOperands, packed_len_of};
 use crate::choice::{self, Algorithm, Asked, Choice, Gathered, Operation, Rules, Setting};
 use crate::error::Error;
 use crate::function::{FunctionOperands, Reduced};
@@ -126,10 +126,11 @@ impl<'a> Builder<'a> {
         let own = blocks[self.me.rank as usize];
         // What is sent need not wait for the copy.
         let from = send.map_or(own, |memory| self.plan.block(memory));
-        let bytes = receive.iter().fold(0, |sum: u64, memory| sum.saturating_add(memory.packed_len()));
+        let bytes = packed_len_of(receive);
         let algorithm = self.choose(Operation::Allgather, bytes);
         if algorithm == Algorithm::OneShot {
-            return self.allgather_in_one_shot(send, receive);
+            self.allgather_in_one_shot(send, receive);
+            return Ok(());
         }
         let ready: Steps = match send {
             Some(_) if algorithm != Algorithm::PeerAccess || self.me.size == 1 => vec![self.plan.copy(from, own, &[])],
@@ -159,10 +160,11 @@ impl<'a> Builder<'a> {
         match send {
             Some(send) => {
                 let sends = self.blocks(send, "memory to send")?;
-                let bytes = receive.iter().fold(0, |sum: u64, memory| sum.saturating_add(memory.packed_len()));
+                let bytes = packed_len_of(receive);
                 // An alltoall moves as many bytes as an allgather.
                 if even && self.choose(Operation::Allgather, bytes) == Algorithm::OneShot {
-                    return self.alltoall_in_one_shot(send, receive);
+                    self.alltoall_in_one_shot(send, receive);
+                    return Ok(());
                 }
                 let own = (sends[rank], receives[rank]);
                 let Basis { choice, rules, .. } = self.basis;

@@ -5,7 +5,6 @@ use cableway_common_cuda::Element;
 use super::{Builder, Steps};
 use crate::call::{Memory, Operands as CallOperands};
 use crate::choice::Algorithm;
-use crate::error::Error;
 use crate::placing::{Span, Working};
 use crate::plan::one_shot::{Folded, OneShot, Sent};
 use crate::plan::operands::Operands;
@@ -56,11 +55,7 @@ impl Builder<'_> {
     }
 
     /// Adds an allgather.
-    pub(super) fn allgather_in_one_shot(
-        &mut self,
-        send: Option<&Memory<'_>>,
-        receive: &[Memory<'_>],
-    ) -> Result<(), Error> {
+    pub(super) fn allgather_in_one_shot(&mut self, send: Option<&Memory<'_>>, receive: &[Memory<'_>]) {
         self.work_beside(receive);
         let own = self.me.rank as usize;
         let (mut before, mut after) = (Steps::new(), Vec::new());
@@ -74,11 +69,10 @@ impl Builder<'_> {
         let refused = first_other([from.count], receive[own].packed_len());
         let shot = OneShot { sent: Sent::ToAll(from), receives, reduction: None, refused };
         self.exchange_in_one_shot(shot, &before, after);
-        Ok(())
     }
 
     /// Adds an alltoall in which all blocks have one length.
-    pub(super) fn alltoall_in_one_shot(&mut self, send: &[Memory<'_>], receive: &[Memory<'_>]) -> Result<(), Error> {
+    pub(super) fn alltoall_in_one_shot(&mut self, send: &[Memory<'_>], receive: &[Memory<'_>]) {
         self.work_beside(receive);
         self.placing.locate_all(send);
         let (mut before, mut after) = (Steps::new(), Vec::new());
@@ -90,7 +84,6 @@ impl Builder<'_> {
         let sent = Sent::ToEach { blocks: sends, places: Slots::even_places(self.me.size) };
         let shot = OneShot { sent, receives, reduction: None, refused };
         self.exchange_in_one_shot(shot, &before, after);
-        Ok(())
     }
 
     /// Decides where an exchange works: beside the first block in device memory, if kernels there reach the slots.

@@ -16,7 +16,7 @@ impl Relayed {
         let mut waiting = self.0.lock();
         match notice {
             Notice::Propose { .. } => drop(waiting.insert(rank)),
-            Notice::Decide { .. } => drop(waiting.remove(&rank)),
+            Notice::Decide(_) => drop(waiting.remove(&rank)),
             _ => {}
         }
     }

@@ -4,10 +4,12 @@
 //! A rank stores its data at once, without a word from the others. So one kernel of each rank does everything, and no
 //! messages go before it. [`run`](crate::run) knows the slots.
 
+use cableway_common_cuda::MOST_SLOTS;
+
 use super::block::{Block, Place};
 
-/// The most ranks: kernels have so many sources.
-pub(crate) const MOST_RANKS: u32 = 16;
+/// The most ranks.
+pub(crate) const MOST_RANKS: u32 = MOST_SLOTS as u32;
 /// The most bytes of an exchange: of blocks, what a rank receives in all; of a reduction, the input of a rank. More data takes
 /// less time by other algorithms.
 pub(crate) const MOST_DATA: u64 = 16 << 10;

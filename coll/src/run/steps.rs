@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::copies::{self, Terms};
 use super::exchange::{self, Exchanging};
-use super::one_shot::Shooting;
+use super::one_shot::OneShotRun;
 use super::scene::Scene;
 use super::site::{Message, Site, outcome};
 use crate::error::Error;
@@ -24,7 +24,7 @@ pub(super) struct Active {
     reduction: Option<ReductionRun>,
     copy: Option<Completion>,
     exchange: Option<Box<Exchanging>>,
-    shooting: Option<Box<Shooting>>,
+    one_shot: Option<Box<OneShotRun>>,
 }
 
 impl<'s> Scene<'s> {
@@ -36,7 +36,7 @@ impl<'s> Scene<'s> {
 
 impl Active {
     pub(super) fn new(step: StepId) -> Active {
-        Active { step, messages: SmallVec::new(), reduction: None, copy: None, exchange: None, shooting: None }
+        Active { step, messages: SmallVec::new(), reduction: None, copy: None, exchange: None, one_shot: None }
     }
 
     /// Checks whether the step has ended.
@@ -50,8 +50,8 @@ impl Active {
         if let (Some(exchange), Work::Exchange(of)) = (&mut self.exchange, &scene.plan.steps[self.step as usize].work) {
             return exchange.poll(&scene.of_exchange(of));
         }
-        if let (Some(shooting), Work::OneShot(of)) = (&mut self.shooting, &scene.plan.steps[self.step as usize].work) {
-            return shooting.poll(scene, of);
+        if let (Some(one_shot), Work::OneShot(of)) = (&mut self.one_shot, &scene.plan.steps[self.step as usize].work) {
+            return one_shot.poll(scene, of);
         }
         outcome(&self.messages)
     }
@@ -63,7 +63,7 @@ impl Active {
 
     /// Checks whether other processes take part in the step.
     pub(super) fn has_messages(&self) -> bool {
-        !self.messages.is_empty() || self.exchange.is_some() || self.shooting.is_some()
+        !self.messages.is_empty() || self.exchange.is_some() || self.one_shot.is_some()
     }
 
     /// Checks whether a device works on the step.
@@ -71,12 +71,12 @@ impl Active {
         self.reduction.is_some()
             || self.copy.is_some()
             || self.exchange.as_ref().is_some_and(|exchange| exchange.is_on_device())
-            || self.shooting.as_ref().is_some_and(|shooting| shooting.needs_polls())
+            || self.one_shot.as_ref().is_some_and(|one_shot| one_shot.needs_polls())
     }
 
     /// After a failure, checks whether nobody uses memory for this step any more.
     pub(super) fn is_over(&mut self, scene: &Scene<'_>) -> bool {
-        if self.exchange.is_some() || self.shooting.is_some() {
+        if self.exchange.is_some() || self.one_shot.is_some() {
             return !matches!(self.poll(scene), Ok(false));
         }
         match (&mut self.reduction, &mut self.copy) {
@@ -91,8 +91,8 @@ impl Active {
         if let Some(exchange) = &mut self.exchange {
             exchange.fail(error);
         }
-        if let (Some(shooting), Work::OneShot(of)) = (&mut self.shooting, &scene.plan.steps[self.step as usize].work) {
-            shooting.fail(scene, of, error);
+        if let (Some(one_shot), Work::OneShot(of)) = (&mut self.one_shot, &scene.plan.steps[self.step as usize].work) {
+            one_shot.fail(scene, of, error);
         }
     }
 
@@ -120,8 +120,8 @@ impl Active {
             return Some(active);
         }
         if let Work::OneShot(of) = work {
-            active.shooting = turn.map(|turn| Box::new(Shooting::failed(scene, turn.clone(), of, error.clone())));
-            return active.shooting.is_some().then_some(active);
+            active.one_shot = turn.map(|turn| Box::new(OneShotRun::failed(scene, turn.clone(), of, error.clone())));
+            return active.one_shot.is_some().then_some(active);
         }
         // An error here means that the other process is gone.
         let _ = match work {
@@ -180,7 +180,7 @@ impl Site {
                 }
             }
             Work::OneShot(of) => {
-                started.shooting = scene.turn.map(|turn| Box::new(Shooting::new(scene, turn.clone(), of)));
+                started.one_shot = scene.turn.map(|turn| Box::new(OneShotRun::new(scene, turn.clone(), of)));
             }
             Work::Exchange(of) => {
                 let exchange = started.exchange.insert(Box::new(Exchanging::new(&scene.of_exchange(of), None)));

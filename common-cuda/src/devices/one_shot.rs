@@ -36,7 +36,7 @@ impl WordsFile {
     /// # Errors
     /// The system refused.
     pub fn map(&self) -> io::Result<HostSlots> {
-        Ok(HostSlots { memory: MappedFile::new(self.as_fd(), self.len())?, count: self.count() })
+        Ok(HostSlots { memory: MappedFile::new(self.as_fd(), self.len())?, count: self.count })
     }
 }
 
@@ -87,7 +87,10 @@ impl Devices {
         let platform = self.need_at(at, "register_slots", || "slots of collectives".to_owned())?;
         let gate = &self.state.mapping_gate;
         let Some(_opening) = gate.enter() else { return Ok(None) };
-        let words = register(&platform.queue(at)?, file)?;
+        let queue = platform.queue(at)?;
+        let context = &queue.workspace.context;
+        let registered = register(&queue, file);
+        let words = registered.map_err(|failure| context.error(failure, format!("context {}", context.id)))?;
         Ok(Some(DeviceSlots { words: Some(words), gate: gate.clone() }))
     }
 
@@ -128,15 +131,14 @@ impl Devices {
         let platform = self.need_at(at, "exchange", object)?;
         let queue = platform.queue(at)?;
         let Some(words) = slots.words.as_ref().filter(|words| words.is_of(&queue)) else { return Ok(None) };
-        if reduction
-            .is_some_and(|reduction| !reduction.operation.applies_to(reduction.element) || !reduction.is_aligned())
-        {
-            return Ok(None);
-        }
+        let (class, folding) = match reduction.filter(|reduction| reduction.count != 0) {
+            None => (Class::OneShot, Folding::NOTHING),
+            Some(reduction) if !reduction.operation.applies_to(reduction.element) || !reduction.is_aligned() => {
+                return Ok(None);
+            }
+            Some(reduction) => (Class::of(reduction.operation, reduction.element), Folding::new(reduction)),
+        };
         platform.registrations.settle(&queue.workspace.context);
-        let class = reduction.map_or(Class::OneShot, |reduction| Class::of(reduction.operation, reduction.element));
-        let folding = reduction.filter(|reduction| reduction.count != 0).map_or_else(Folding::of_nothing, Folding::new);
-        let class = if folding.is_of_nothing() { Class::OneShot } else { class };
         // SAFETY: the caller's promise.
         unsafe { queue.reduce(class, order, folding.after(shot, words.device_address(0))) }
     }

@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::program_stream::ProgramStream;
 use crate::copies::CopyQueue;
+use crate::driver::Failure;
 use crate::error::DeviceError;
 use crate::memory::HostWords;
 
@@ -25,7 +26,7 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// A file of words that processes of one node share.
 pub struct WordsFile {
     file: Unshared<OwnedFd>,
-    count: usize,
+    pub(super) count: usize,
 }
 
 impl WordsFile {
@@ -69,13 +70,6 @@ impl WordsFile {
         }
         Ok(WordsFile { file: Unshared::new(file), count })
     }
-}
-
-impl WordsFile {
-    /// Returns the number of words.
-    pub fn count(&self) -> usize {
-        self.count
-    }
 
     /// Returns the bytes that are mapped.
     pub(super) fn len(&self) -> usize {
@@ -106,7 +100,7 @@ impl ProgramStream {
     /// # Errors
     /// The system does not map the file, or the driver does not register it.
     pub fn shared_words(&self, file: &WordsFile) -> Result<StreamWords, DeviceError> {
-        register(&self.queue, file)
+        register(&self.queue, file).map_err(|failure| self.error(failure))
     }
 
     /// Checks whether words were allocated for a stream of the same context.
@@ -116,10 +110,10 @@ impl ProgramStream {
 }
 
 /// Maps words that processes share, so that a context and the CPU access them.
-pub(super) fn register(queue: &Arc<CopyQueue>, file: &WordsFile) -> Result<StreamWords, DeviceError> {
+pub(super) fn register(queue: &Arc<CopyQueue>, file: &WordsFile) -> Result<StreamWords, Failure> {
     let context = &queue.workspace.context;
-    let made = context.enter().and_then(|_scope| HostWords::of_file(context.driver, file.as_fd(), file.len()));
-    let words = made.map_err(|failure| context.error(failure, format!("context {}", context.id)))?;
+    let _scope = context.enter()?;
+    let words = HostWords::of_file(context.driver, file.as_fd(), file.len())?;
     Ok(StreamWords { queue: queue.clone(), words, count: file.count })
 }
 

@@ -79,6 +79,22 @@ impl Class {
 }
 
 impl Folding {
+    /// A reduction of nothing.
+    pub(crate) const NOTHING: Folding = Folding {
+        job: Name::NONE,
+        to: [0; MOST_DESTINATIONS],
+        from: [0; MOST_SOURCES],
+        kept: 0,
+        head: 0,
+        vectors: 0,
+        tail: 0,
+        destinations: 0,
+        sources: 0,
+        operation: 0,
+        element: 0,
+        shot: Shot::NOTHING,
+    };
+
     /// Describes a reduction with at most [`MOST_DESTINATIONS`] destinations and [`MOST_SOURCES`] sources, whose elements
     /// are aligned.
     pub(crate) fn new(reduction: &Reduction<'_>) -> Folding {
@@ -105,7 +121,6 @@ impl Folding {
             (count, 0, 0)
         };
         Folding {
-            job: Name::NONE,
             to,
             from,
             kept: reduction.kept.map_or(0, |kept| kept as u64),
@@ -116,30 +131,8 @@ impl Folding {
             sources: reduction.sources.len() as u32,
             operation: reduction.operation as u32,
             element: element as u32,
-            shot: Shot::NOTHING,
+            ..Folding::NOTHING
         }
-    }
-
-    /// Describes a reduction of nothing.
-    pub(crate) fn of_nothing() -> Folding {
-        Folding {
-            job: Name::NONE,
-            to: [0; MOST_DESTINATIONS],
-            from: [0; MOST_SOURCES],
-            kept: 0,
-            head: 0,
-            vectors: 0,
-            tail: 0,
-            destinations: 0,
-            sources: 0,
-            operation: 0,
-            element: 0,
-            shot: Shot::NOTHING,
-        }
-    }
-
-    pub(crate) fn is_of_nothing(&self) -> bool {
-        self.destinations == 0
     }
 
     /// Has data exchanged before the reduction. `memory` is the device address of the slots' memory.

@@ -27,7 +27,7 @@ const CHECK_EVERY: u32 = 1 << 6;
 const REACH_EVERY: u32 = 1 << 12;
 
 /// An exchange under way.
-pub(super) struct Shooting {
+pub(super) struct OneShotRun {
     turn: Turn,
     state: State,
     /// The first rank whose data has not come.
@@ -51,47 +51,47 @@ enum State {
     Failed(Error),
 }
 
-impl Shooting {
+impl OneShotRun {
     /// Begins an exchange: stores this rank's data.
-    pub(super) fn new(scene: &Scene<'_>, turn: Turn, shot: &OneShot) -> Shooting {
-        let mut shooting = Shooting::unbegun(scene, turn);
-        if let State::Failed(_) = shooting.state {
-            return shooting;
+    pub(super) fn new(scene: &Scene<'_>, turn: Turn, shot: &OneShot) -> OneShotRun {
+        let mut run = OneShotRun::unbegun(scene, turn);
+        if let State::Failed(_) = run.state {
+            return run;
         }
         let refused = shot.refused.map(|(sent, expected)| Error::OtherLength { rank: scene.on.rank(), sent, expected });
         let begun = match &scene.site.working {
             _ if let Some(error) = refused => Err(error),
-            Working::Device(_) => shooting.launch(scene, shot),
+            Working::Device(_) => run.launch(scene, shot),
             Working::Host => {
-                shooting.publish(scene, shot);
+                run.publish(scene, shot);
                 Ok(())
             }
         };
         if let Err(error) = begun {
-            shooting.give_up(scene, shot, error);
+            run.give_up(scene, shot, error);
         }
-        shooting
+        run
     }
 
     /// Takes part in an exchange after a failure of the operation: tells the others.
-    pub(super) fn failed(scene: &Scene<'_>, turn: Turn, shot: &OneShot, error: Error) -> Shooting {
-        let mut shooting = Shooting::unbegun(scene, turn);
-        if let State::Waiting = shooting.state {
-            shooting.give_up(scene, shot, error);
+    pub(super) fn failed(scene: &Scene<'_>, turn: Turn, shot: &OneShot, error: Error) -> OneShotRun {
+        let mut run = OneShotRun::unbegun(scene, turn);
+        if let State::Waiting = run.state {
+            run.give_up(scene, shot, error);
         }
-        shooting
+        run
     }
 
-    fn unbegun(scene: &Scene<'_>, turn: Turn) -> Shooting {
-        let mut shooting = Shooting { turn, state: State::Waiting, next: 0, staged: None, polls: 0, failure: None };
+    fn unbegun(scene: &Scene<'_>, turn: Turn) -> OneShotRun {
+        let mut run = OneShotRun { turn, state: State::Waiting, next: 0, staged: None, polls: 0, failure: None };
         if let Err(error) = scene.shared.engine.check_open() {
             // A forked child has no slots.
-            shooting.state = State::Failed(error.into());
-            return shooting;
+            run.state = State::Failed(error.into());
+            return run;
         }
-        shooting.turn.prepare(scene.on.rank() as usize);
+        run.turn.prepare(scene.on.rank() as usize);
         scene.shared.engine.count_one_shot();
-        shooting
+        run
     }
 
     fn lists(&mut self, scene: &Scene<'_>, shot: &OneShot) -> Lists {
