@@ -14,52 +14,10 @@
 // No kernel uses local memory or allocates memory. Shared memory holds a flag, and in one kernel a table of fixed size.
 // So a launch needs only room on the device.
 
-#include "job.h"
+#include "pieces.h"
 
-// The threads of a group that copies a tile together, and the bytes of a tile.
-#define LANES 32
+// The bytes of a tile.
 #define TILE 4096
-
-// Copies elements of one type, each lane every LANES-th, with four in flight at a time.
-template <typename T> DEVICE void elements(u64 to, u64 from, u32 count, u32 lane) {
-    T MEMORY *dst = (T MEMORY *)to;
-    const T MEMORY *src = (const T MEMORY *)from;
-    u32 i = lane;
-    for (; i + 3 * LANES < count; i += 4 * LANES) {
-        T a = src[i], b = src[i + LANES], c = src[i + 2 * LANES], d = src[i + 3 * LANES];
-        dst[i] = a;
-        dst[i + LANES] = b;
-        dst[i + 2 * LANES] = c;
-        dst[i + 3 * LANES] = d;
-    }
-    for (; i < count; i += LANES) dst[i] = src[i];
-}
-
-// Copies bytes in the largest elements that both addresses allow.
-DEVICE void bytes(u64 to, u64 from, u32 len, u32 lane) {
-    u32 apart = (u32)(to ^ from) | 16;
-    u32 width = apart & (0 - apart);
-    u32 head = (0 - (u32)to) & (width - 1);
-    if (head > len) head = len;
-    elements<u8>(to, from, head, lane);
-    to += head;
-    from += head;
-    len -= head;
-    u32 whole = len & (0 - width);
-    switch (width) {
-    case 16: elements<u128>(to, from, whole / 16, lane); break;
-    case 8: elements<u64>(to, from, whole / 8, lane); break;
-    case 4: elements<u32>(to, from, whole / 4, lane); break;
-    case 2: elements<u16>(to, from, whole / 2, lane); break;
-    default: elements<u8>(to, from, whole, lane);
-    }
-    elements<u8>(to + whole, from + whole, len - whole, lane);
-}
-
-// A plain copy, and the number of its first tile.
-struct Piece {
-    u64 to, from, len, tile;
-};
 
 #define MOST_PIECES 64
 struct Pieces {
@@ -70,22 +28,7 @@ struct Pieces {
 };
 
 KERNEL(THREADS) void cableway_copy_pieces(const struct Pieces pieces) {
-    if (begin(pieces.job)) {
-        u32 lane = THREAD % LANES;
-        u64 groups = (u64)BLOCKS * (THREADS / LANES);
-        // Neighbouring tiles belong to different blocks.
-        for (u64 tile = BLOCK + (u64)BLOCKS * (THREAD / LANES); tile < pieces.tiles; tile += groups) {
-            // Find the last piece that begins with this tile or before.
-            u32 low = 0, high = (u32)pieces.count;
-            while (high - low > 1) {
-                u32 middle = (low + high) / 2;
-                if (pieces.piece[middle].tile <= tile) low = middle; else high = middle;
-            }
-            u64 at = (tile - pieces.piece[low].tile) * TILE;
-            u64 left = pieces.piece[low].len - at;
-            bytes(pieces.piece[low].to + at, pieces.piece[low].from + at, left < TILE ? (u32)left : TILE, lane);
-        }
-    }
+    if (begin(pieces.job)) copy_pieces<TILE>(pieces.piece, (u32)pieces.count, pieces.tiles);
     end(pieces.job);
 }
 

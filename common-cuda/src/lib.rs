@@ -70,11 +70,11 @@ mod strided;
 mod turns;
 mod word_operation;
 
-pub use copies::{Completion, CopyBatch, CopyShape, ReductionRun};
+pub use copies::{Completion, CopyBatch, CopyShape, KernelRun};
 pub use copy::{BlockCopy, Direction, EngineWork, Order, RowCopy, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
 pub use devices::{
-    CopyOrder, CopySlot, DeviceBuffer, DeviceSlots, Devices, HIP_LIBDIR_VARIABLE, HostSlots, LIBDIR_VARIABLE,
+    CopyOrder, CopySlot, DeviceBuffer, DeviceSlots, Devices, HIP_LIBDIR_VARIABLE, HostSlots, LIBDIR_VARIABLE, Move,
     PooledScratch, ProgramStream, Scratch, ScratchPool, StreamQueries, StreamStep, StreamWords, WordsFile,
 };
 pub use direct::{Allocation, DirectSupport, DmaBuf, WritesSeen};

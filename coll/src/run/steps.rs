@@ -1,7 +1,7 @@
 //! Single steps of a plan: messages, copies, reductions and exchanges under way.
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Completion, Order, Reduction, ReductionRun};
+use cableway_common_cuda::{Completion, KernelRun, Order, Reduction};
 use cableway_pml::{Buffer, Engine};
 use smallvec::SmallVec;
 
@@ -21,7 +21,7 @@ pub(super) struct Active {
     pub(super) step: StepId,
     /// The messages under way. The engine knows their addresses.
     messages: SmallVec<[Message; 2]>,
-    reduction: Option<ReductionRun>,
+    reduction: Option<KernelRun>,
     copy: Option<Completion>,
     exchange: Option<Box<Exchanging>>,
     one_shot: Option<Box<OneShotRun>>,
@@ -201,7 +201,7 @@ impl Site {
         to: Place,
         from: &[Place],
         elements: u64,
-    ) -> Result<Option<ReductionRun>, Error> {
+    ) -> Result<Option<KernelRun>, Error> {
         let destination = self.address(to);
         let sources: SmallVec<[*const u8; 4]> = from.iter().map(|&place| self.address(place).cast_const()).collect();
         let Combine { operation, element } = combine;

@@ -87,7 +87,7 @@ impl ByKernels {
             }
         }
         if able && plain != 0 && copies.pieces.len() == plain && suits_a_kernel(workspace, copies) {
-            let mut pieces = Box::new(Pieces::new());
+            let mut pieces = Box::new(Pieces::NOTHING);
             let fit = copies.pieces.iter().all(|piece| pieces.push(piece.dst, piece.src, piece.width as u64));
             if fit && self.run(workspace, order, Some(Work::Pieces(pieces)))? {
                 std::mem::swap(&mut self.pieces, &mut copies.pieces);

@@ -23,7 +23,7 @@ mod workspace;
 
 pub use batch::{Completion, CopyBatch};
 pub(crate) use operation::{CopyQueue, Start};
-pub use reducing::ReductionRun;
+pub use reducing::KernelRun;
 pub use shape::CopyShape;
 pub(crate) use streams::issue;
 pub(crate) use workspace::Workspace;

@@ -1,5 +1,5 @@
-//! Reductions by kernels in one context. Unlike copies they have no other mechanism: where no kernel can run, the caller
-//! reduces on the host.
+//! What kernels do for collectives in one context. Unlike copies it has no other mechanism: where no kernel can run, the
+//! caller finds another way.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use super::operation::CopyQueue;
 use crate::copy::Order;
 use crate::driver::Failure;
 use crate::error::DeviceError;
-use crate::kernels::{Class, Folding, Job, Silence};
+use crate::kernels::{Argument, Class, Job, Silence};
 
 impl CopyQueue {
-    /// Checks whether kernels of a class reduce in the context. Loads them if nobody has.
-    pub(crate) fn can_reduce(&self, class: Class) -> bool {
+    /// Checks whether kernels of a class can be launched in the context. Loads them if nobody has.
+    pub(crate) fn has_kernels(&self, class: Class) -> bool {
         let workspace = &self.workspace;
         workspace.reducers.are_loaded(class)
             || workspace.context.enter().is_ok_and(|_scope| workspace.reducers.load(class))
     }
 
     /// Checks the same, but loads them only if the default stream is idle.
-    pub(crate) fn can_reduce_now(&self, class: Class) -> bool {
+    pub(crate) fn has_kernels_now(&self, class: Class) -> bool {
         let workspace = &self.workspace;
         if workspace.reducers.are_loaded(class) {
             return true;
@@ -39,16 +39,16 @@ impl CopyQueue {
         }
     }
 
-    /// Begins a reduction. Returns `None` if no kernel can make it now.
+    /// Begins what the kernel of a class does. Returns `None` if no kernel can do it now.
     ///
     /// # Safety
     /// As [`Reducers::launch`](crate::kernels::Reducers::launch), until the run is over.
-    pub(crate) unsafe fn reduce(
+    pub(crate) unsafe fn begin(
         self: &Arc<Self>,
         class: Class,
         order: Order,
-        mut folding: Folding,
-    ) -> Result<Option<ReductionRun>, DeviceError> {
+        mut argument: impl Argument,
+    ) -> Result<Option<KernelRun>, DeviceError> {
         let workspace = &self.workspace;
         let mut entry = Entry::new(workspace, order);
         let job = entry.enter().and_then(|()| {
@@ -57,26 +57,27 @@ impl CopyQueue {
                 false => Ok(()),
             };
             // SAFETY: the caller's promise.
-            unsafe { workspace.reducers.launch(class, &mut folding, first) }
+            unsafe { workspace.reducers.launch(class, &mut argument, first) }
         });
         match job {
-            Ok(job) => Ok(job.map(|job| ReductionRun {
+            Ok(job) => Ok(job.map(|job| KernelRun {
                 running: Some(Running { queue: self.clone(), job, silence: Silence::new() }),
                 late: false,
             })),
-            Err(failure) => Err(self.reduction_error(failure)),
+            Err(failure) => Err(self.kernel_error(failure)),
         }
     }
 
-    fn reduction_error(&self, failure: Failure) -> DeviceError {
+    fn kernel_error(&self, failure: Failure) -> DeviceError {
         let context = &self.workspace.context;
-        context.error(failure, format!("a reduction in context {}", context.id))
+        context.error(failure, format!("a kernel of collectives in context {}", context.id))
     }
 }
 
-/// A reduction under way. Dropping this waits for it; after that the memory belongs to the caller again.
-#[must_use = "dropping it waits for the reduction"]
-pub struct ReductionRun {
+/// A reduction, an exchange or copies by a kernel, under way. Dropping this waits for it; after that the memory belongs to the
+/// caller again.
+#[must_use = "dropping it waits for the kernel"]
+pub struct KernelRun {
     running: Option<Running>,
     late: bool,
 }
@@ -87,14 +88,14 @@ struct Running {
     silence: Silence,
 }
 
-impl ReductionRun {
+impl KernelRun {
     /// A run that is over.
-    pub(crate) const DONE: ReductionRun = ReductionRun { running: None, late: false };
+    pub(crate) const DONE: KernelRun = KernelRun { running: None, late: false };
 
-    /// Checks whether the reduction is done. Never blocks.
+    /// Checks whether the kernel is done. Never blocks.
     ///
     /// # Errors
-    /// The reduction failed, or its context was destroyed. The content of the destination is undefined.
+    /// The kernel failed, or its context was destroyed. The content of the destination is undefined.
     pub fn poll(&mut self) -> Result<bool, DeviceError> {
         let Some(running) = &mut self.running else { return Ok(true) };
         let result = running.look();
@@ -103,7 +104,7 @@ impl ReductionRun {
         {
             self.late = job.was_late();
             queue.workspace.reducers.give_back(job);
-            return result.map_err(|failure| queue.reduction_error(failure));
+            return result.map_err(|failure| queue.kernel_error(failure));
         }
         Ok(false)
     }
@@ -113,7 +114,7 @@ impl ReductionRun {
         self.late
     }
 
-    /// Waits until the reduction is done.
+    /// Waits until the kernel is done.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
@@ -143,15 +144,15 @@ impl Running {
     }
 }
 
-impl Drop for ReductionRun {
+impl Drop for KernelRun {
     fn drop(&mut self) {
         // The memory is free after a failure, too.
         let _ = self.block();
     }
 }
 
-impl std::fmt::Debug for ReductionRun {
+impl std::fmt::Debug for KernelRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReductionRun").field("running", &self.running.is_some()).finish()
+        f.debug_struct("KernelRun").field("running", &self.running.is_some()).finish()
     }
 }

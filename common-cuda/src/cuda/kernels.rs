@@ -16,6 +16,7 @@ const REDUCE_INTEGERS: &str = concat!(include_str!("../../kernels/reduce_integer
 const REDUCE_FLOATS: &str = concat!(include_str!("../../kernels/reduce_floats.ptx"), "\0");
 const REDUCE_PAIRS: &str = concat!(include_str!("../../kernels/reduce_pairs.ptx"), "\0");
 const ONE_SHOT: &str = concat!(include_str!("../../kernels/one_shot.ptx"), "\0");
+const MOVES: &str = concat!(include_str!("../../kernels/moves.ptx"), "\0");
 
 fn raw_module(module: &Module) -> CUmodule {
     std::ptr::with_exposed_provenance_mut(module.raw())
@@ -31,6 +32,7 @@ impl Kernels for CudaDriver {
             Image::ReduceFloats => REDUCE_FLOATS,
             Image::ReducePairs => REDUCE_PAIRS,
             Image::OneShot => ONE_SHOT,
+            Image::Moves => MOVES,
         };
         let mut module: CUmodule = std::ptr::null_mut();
         // SAFETY: fills in the module of a terminated text.

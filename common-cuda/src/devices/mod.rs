@@ -6,6 +6,7 @@ mod direct;
 mod facts;
 mod find;
 mod kernels;
+mod moves;
 mod one_shot;
 mod order;
 mod pools;
@@ -17,6 +18,7 @@ mod stream_queries;
 mod stream_words;
 
 pub use buffer::DeviceBuffer;
+pub use moves::Move;
 pub use one_shot::{DeviceSlots, HostSlots};
 pub use order::CopyOrder;
 pub use program_stream::{CopySlot, ProgramStream, StreamStep};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Devices;
 use super::stream_words::{StreamWords, WordsFile, register};
-use crate::copies::ReductionRun;
+use crate::copies::KernelRun;
 use crate::copy::Order;
 use crate::error::DeviceError;
 use crate::kernels::{Class, Folding};
@@ -98,7 +98,7 @@ impl Devices {
     /// loaded as for [`can_reduce`](Self::can_reduce).
     pub fn can_exchange(&self, at: &Location) -> bool {
         self.platform_at(at).is_some_and(|platform| {
-            platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.can_reduce(Class::OneShot))
+            platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.has_kernels(Class::OneShot))
         })
     }
 
@@ -107,7 +107,7 @@ impl Devices {
     /// if no kernel can do it now.
     ///
     /// The kernel stores this rank's data at once, and waits some tens of microseconds for that of other ranks. If a line of
-    /// that has not come then, the run ends, has reduced nothing, and [was late](ReductionRun::was_late). So call this
+    /// that has not come then, the run ends, has reduced nothing, and [was late](KernelRun::was_late). So call this
     /// again once all data [has come](OneShot::has_come).
     ///
     /// # Safety
@@ -122,7 +122,7 @@ impl Devices {
         slots: &DeviceSlots,
         shot: &OneShot<'_>,
         reduction: Option<&Reduction<'_>>,
-    ) -> Result<Option<ReductionRun>, DeviceError> {
+    ) -> Result<Option<KernelRun>, DeviceError> {
         let object = || format!("an exchange of {} ranks", shot.receives.len());
         if shot.receives.len() > MOST_SLOTS || shot.sends.len() > MOST_SLOTS || shot.me >= shot.receives.len() {
             let reason = format!("an exchange has at most {MOST_SLOTS} ranks; use messages for more");
@@ -140,6 +140,6 @@ impl Devices {
         };
         platform.registrations.settle(&queue.workspace.context);
         // SAFETY: the caller's promise.
-        unsafe { queue.reduce(class, order, folding.after(shot, words.device_address(0))) }
+        unsafe { queue.begin(class, order, folding.after(shot, words.device_address(0))) }
     }
 }

@@ -1,7 +1,7 @@
 //! Reductions of device memory.
 
 use super::Devices;
-use crate::copies::{CopyQueue, ReductionRun};
+use crate::copies::{CopyQueue, KernelRun};
 use crate::copy::Order;
 use crate::error::DeviceError;
 use crate::kernels::{Class, Folding};
@@ -13,13 +13,13 @@ impl Devices {
     /// kind of operation loads them, which may wait until the device has nothing else to do. Returns false if the
     /// operation does not apply to such elements, if kernels are switched off, or if the driver refuses.
     pub fn can_reduce(&self, at: &Location, operation: ReduceOperation, element: Element) -> bool {
-        self.has_reducers(at, operation, element, CopyQueue::can_reduce)
+        self.has_reducers(at, operation, element, CopyQueue::has_kernels)
     }
 
     /// Checks the same, but loads the kernels only while the default stream is idle and that is not held off. Until then it
     /// returns false.
     pub fn can_reduce_now(&self, at: &Location, operation: ReduceOperation, element: Element) -> bool {
-        self.has_reducers(at, operation, element, CopyQueue::can_reduce_now)
+        self.has_reducers(at, operation, element, CopyQueue::has_kernels_now)
     }
 
     fn has_reducers(
@@ -56,7 +56,7 @@ impl Devices {
         at: &Location,
         order: Order,
         reduction: &Reduction<'_>,
-    ) -> Result<Option<ReductionRun>, DeviceError> {
+    ) -> Result<Option<KernelRun>, DeviceError> {
         let Reduction { operation, element, count, destinations, sources, .. } = *reduction;
         let object = || format!("{operation:?} of {count} {element:?} of {} sources", sources.len());
         if !(2..=MOST_SOURCES).contains(&sources.len()) {
@@ -73,10 +73,10 @@ impl Devices {
             return Ok(None);
         }
         if count == 0 {
-            return Ok(Some(ReductionRun::DONE));
+            return Ok(Some(KernelRun::DONE));
         }
         platform.registrations.settle(&queue.workspace.context);
         // SAFETY: the caller's promise.
-        unsafe { queue.reduce(Class::of(operation, element), order, Folding::new(reduction)) }
+        unsafe { queue.begin(Class::of(operation, element), order, Folding::new(reduction)) }
     }
 }

@@ -21,6 +21,8 @@ pub(crate) enum Image {
     ReducePairs,
     /// `kernels/one_shot.cu`.
     OneShot,
+    /// `kernels/moves.cu`.
+    Moves,
 }
 
 /// Loading and launching kernels. A vendor without kernels loads no module.

@@ -13,6 +13,7 @@ const REDUCE_INTEGERS: &[u8] = include_bytes!("../../kernels/reduce_integers.hip
 const REDUCE_FLOATS: &[u8] = include_bytes!("../../kernels/reduce_floats.hip.gz");
 const REDUCE_PAIRS: &[u8] = include_bytes!("../../kernels/reduce_pairs.hip.gz");
 const ONE_SHOT: &[u8] = include_bytes!("../../kernels/one_shot.hip.gz");
+const MOVES: &[u8] = include_bytes!("../../kernels/moves.hip.gz");
 
 impl Kernels for HipDriver {
     /// Loads the code object of the current device's instruction set, else a generic one.
@@ -26,6 +27,7 @@ impl Kernels for HipDriver {
             Image::ReduceFloats => REDUCE_FLOATS,
             Image::ReducePairs => REDUCE_PAIRS,
             Image::OneShot => ONE_SHOT,
+            Image::Moves => MOVES,
         };
         let architecture = self.architecture(self.current_ordinal()?)?;
         let unpacked = unpack(packed).ok_or(Failure::found("load_module", FailureKind::Other))?;

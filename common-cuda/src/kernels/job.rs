@@ -7,6 +7,7 @@
 //!
 //! Reductions are never revoked. Their kernels report the end only.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::driver::{Driver, Failure};
@@ -152,6 +153,15 @@ impl Name {
     pub(super) fn of(job: &Job) -> Name {
         Name { words: job.device, number: job.number, slot: job.slot as u32 }
     }
+}
+
+/// The argument of a job's kernel.
+pub(crate) trait Argument {
+    /// Returns the number of thread blocks, on a device with so many multiprocessors.
+    fn blocks(&self, multiprocessors: u32) -> u32;
+
+    /// Names the job. Returns the address for the launch.
+    fn for_job(&mut self, job: &Job) -> *mut c_void;
 }
 
 /// Numbers of jobs, one sequence for all contexts.

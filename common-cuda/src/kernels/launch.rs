@@ -2,53 +2,11 @@
 
 use std::ffi::c_void;
 
-use super::job::{Job, Name, THREADS};
+use super::job::{Argument as _, Job, Name, THREADS};
 use super::packed::Packed;
+use super::pieces::Pieces;
 use crate::copy::BlockCopy;
 use crate::strided::{MAX_STRIDED_DIMENSIONS, Strided};
-
-/// The number of threads that copy a tile together, and the bytes of a tile.
-const LANES: u32 = 32;
-const TILE: u64 = 4096;
-/// The largest number of plain copies in one job.
-const MOST_PIECES: usize = 64;
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Piece {
-    to: u64,
-    from: u64,
-    len: u64,
-    /// The number of its first tile.
-    tile: u64,
-}
-
-/// Plain copies.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Pieces {
-    job: Name,
-    tiles: u64,
-    count: u64,
-    pieces: [Piece; MOST_PIECES],
-}
-const _: () = assert!(size_of::<Pieces>() == 32 + MOST_PIECES * 32);
-
-impl Pieces {
-    pub(crate) fn new() -> Pieces {
-        let none = Piece { to: 0, from: 0, len: 0, tile: 0 };
-        Pieces { job: Name::NONE, tiles: 0, count: 0, pieces: [none; MOST_PIECES] }
-    }
-
-    /// Adds a copy. Returns false if there is no room.
-    pub(crate) fn push(&mut self, to: *mut u8, from: *const u8, len: u64) -> bool {
-        let Some(piece) = self.pieces.get_mut(self.count as usize) else { return false };
-        *piece = Piece { to: to as u64, from: from as u64, len, tile: self.tiles };
-        self.tiles += len.div_ceil(TILE);
-        self.count += 1;
-        true
-    }
-}
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -136,22 +94,17 @@ impl Work {
     /// Returns the number of thread blocks for the work, on a device that runs one on each of this many
     /// multiprocessors.
     pub(super) fn blocks(&mut self, multiprocessors: u32) -> u32 {
-        let wanted = match self {
-            Work::Packed(packed) => return packed.divide(multiprocessors),
-            // One group for each tile. Partly filled blocks spread over more of the device.
-            Work::Pieces(pieces) => pieces.tiles.div_ceil(u64::from(THREADS / LANES) / 2),
-            Work::Strided(strides) => u64::from(strides.elements.div_ceil(THREADS)),
-        };
-        wanted.clamp(1, u64::from(multiprocessors)) as u32
+        match self {
+            Work::Packed(packed) => packed.divide(multiprocessors),
+            Work::Pieces(pieces) => pieces.blocks(multiprocessors),
+            Work::Strided(strides) => strides.elements.div_ceil(THREADS).clamp(1, multiprocessors),
+        }
     }
 
     /// Returns the kernel for a job, and its argument.
     pub(super) fn for_job(&mut self, job: &Job) -> (Kernel, *mut c_void) {
         match self {
-            Work::Pieces(pieces) => {
-                pieces.job = Name::of(job);
-                (Kernel::Pieces, (&raw mut **pieces).cast())
-            }
+            Work::Pieces(pieces) => (Kernel::Pieces, pieces.for_job(job)),
             Work::Strided(strides) => {
                 strides.job = Name::of(job);
                 (Kernel::Strided, (&raw mut *strides).cast())

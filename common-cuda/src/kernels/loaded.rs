@@ -9,9 +9,10 @@ use parking_lot::{Mutex, RwLockReadGuard};
 
 use super::job::{Job, THREADS};
 use super::lane::{Code, Lane, close};
-use super::launch::{Pieces, Strides, Work};
+use super::launch::{Strides, Work};
 use super::line::{Line, Track};
 use super::packed::Packed;
+use super::pieces::Pieces;
 use super::slots::Slots;
 use crate::context::Context;
 use crate::driver::{Driver, Failure, Image, Priority, Stream};
@@ -279,7 +280,7 @@ impl Loaded {
             driver.launch(self.code.function(SIGNALLED), 1, THREADS, argument, &self.lane.stream)?;
         }
         let nothing =
-            [Work::Pieces(Box::new(Pieces::new())), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
+            [Work::Pieces(Box::new(Pieces::NOTHING)), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
         for mut work in nothing {
             let Some(job) = self.lane.words.job() else { continue };
             self.launch(driver, Track::Common, &mut work, &job)?;

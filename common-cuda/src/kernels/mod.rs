@@ -13,7 +13,8 @@
 //! Copies in a stream of the program ([`Signalled`]) are no jobs: their place in the stream is all that tells when they
 //! begin, and nobody revokes them.
 //!
-//! [`Reducers`] launch reductions in a stream of their own, loaded when they are first needed and never revoked.
+//! [`Reducers`] launch reductions, and what else collectives do, in a stream of their own. These kernels are loaded when they are
+//! first needed, and never revoked.
 
 mod job;
 mod jobs;
@@ -23,18 +24,20 @@ mod line;
 mod loaded;
 mod one_shot;
 mod packed;
+mod pieces;
 mod reduce;
 mod reducers;
 mod signalled;
 mod silence;
 mod slots;
 
-pub(crate) use job::Job;
+pub(crate) use job::{Argument, Job};
 pub(crate) use jobs::Jobs;
-pub(crate) use launch::{Pieces, Strides, Work};
+pub(crate) use launch::{Strides, Work};
 pub(crate) use line::Track;
 pub(crate) use loaded::Kernels;
 pub(crate) use packed::{Packed, is_worth_a_launch};
+pub(crate) use pieces::{Moves, Pieces};
 pub(crate) use reduce::{Class, Folding};
 pub(crate) use reducers::Reducers;
 pub(crate) use signalled::Signalled;

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use super::job::{Job, Name, THREADS};
+use super::job::{Argument, Job, Name, THREADS};
 use super::one_shot::Shot;
 use crate::driver::Image;
 use crate::one_shot::OneShot;
@@ -41,10 +41,13 @@ pub(crate) enum Class {
     Pairs,
     /// Exchanges without a reduction.
     OneShot,
+    /// Copies of blocks from the memory of other ranks.
+    Moves,
 }
 
 impl Class {
-    pub(crate) const ALL: [Class; 5] = [Class::Bits, Class::Integers, Class::Floats, Class::Pairs, Class::OneShot];
+    pub(crate) const ALL: [Class; 6] =
+        [Class::Bits, Class::Integers, Class::Floats, Class::Pairs, Class::OneShot, Class::Moves];
 
     /// Returns the class of the kernel for an operation that applies to such elements.
     pub(crate) fn of(operation: ReduceOperation, element: Element) -> Class {
@@ -64,6 +67,7 @@ impl Class {
             Class::Floats => Image::ReduceFloats,
             Class::Pairs => Image::ReducePairs,
             Class::OneShot => Image::OneShot,
+            Class::Moves => Image::Moves,
         }
     }
 
@@ -74,6 +78,7 @@ impl Class {
             Class::Floats => c"cableway_reduce_floats",
             Class::Pairs => c"cableway_reduce_pairs",
             Class::OneShot => c"cableway_one_shot",
+            Class::Moves => c"cableway_moves",
         }
     }
 }
@@ -140,9 +145,11 @@ impl Folding {
         self.shot = Shot::new(shot, memory);
         self
     }
+}
 
-    /// Returns the number of thread blocks: a vector for each thread, until the device is full. Only one block exchanges.
-    pub(super) fn blocks(&self, multiprocessors: u32) -> u32 {
+impl Argument for Folding {
+    /// A vector for each thread, until the device is full. Only one block exchanges.
+    fn blocks(&self, multiprocessors: u32) -> u32 {
         if !self.shot.is_nothing() {
             return 1;
         }
@@ -151,7 +158,7 @@ impl Folding {
         units.div_ceil(THREADS.into()).clamp(1, most) as u32
     }
 
-    pub(super) fn for_job(&mut self, job: &Job) -> *mut c_void {
+    fn for_job(&mut self, job: &Job) -> *mut c_void {
         self.job = Name::of(job);
         (&raw mut *self).cast()
     }

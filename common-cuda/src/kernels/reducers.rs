@@ -1,17 +1,17 @@
-//! The kernels that reduce, in one context: each class is loaded when it is first needed.
+//! The kernels of collectives in one context: those that reduce, exchange and move. Each class is loaded when it is first needed.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::job::Job;
+use super::job::{Argument, Job};
 use super::lane::{Code, Lane};
-use super::reduce::{Class, Folding};
+use super::reduce::Class;
 use crate::context::Context;
 use crate::driver::{Driver, Failure, Function, Stream};
 use crate::mapping_gate::Gate;
 
-/// The kernels of a context that reduce.
+/// The kernels of a context that reduce, exchange and move.
 pub(crate) struct Reducers {
     context: Arc<Context>,
     /// True if kernels should be loaded.
@@ -57,16 +57,16 @@ impl Reducers {
         !state.off && matches!(state.classes[class as usize], Loading::Loaded(_))
     }
 
-    /// Launches a reduction. Returns `None` if that is impossible now. Calls `first` with the stream just before. The
+    /// Launches a kernel of a class. Returns `None` if that is impossible now. Calls `first` with the stream just before. The
     /// context is current.
     ///
     /// # Safety
-    /// Kernels in the context can access all memory of the reduction. It stays allocated until the job has ended.
-    /// Meanwhile no one else writes the sources or accesses the destination.
+    /// Kernels in the context can access all memory that the argument of the class names. It stays allocated until the job has
+    /// ended. Meanwhile no one else writes the sources or accesses the destinations.
     pub(crate) unsafe fn launch(
         &self,
         class: Class,
-        folding: &mut Folding,
+        argument: &mut impl Argument,
         first: impl FnOnce(&Stream) -> Result<(), Failure>,
     ) -> Result<Option<Job>, Failure> {
         if !self.wanted {
@@ -81,15 +81,15 @@ impl Reducers {
             lane.words.give_back(job);
             return Err(failure);
         }
-        let (blocks, argument) = (folding.blocks(lane.multiprocessors), folding.for_job(&job));
-        // SAFETY: the kernels of all classes declare this argument, and the caller vouches for the memory.
+        let (blocks, argument) = (argument.blocks(lane.multiprocessors), argument.for_job(&job));
+        // SAFETY: the kernels of the class declare this argument, and the caller vouches for the memory.
         let launched = unsafe { lane.launch(driver, function, blocks, argument) };
         let Err(failure) = launched else { return Ok(Some(job)) };
         lane.words.give_back(job);
         if failure.context_gone() {
             return Err(failure);
         }
-        log::info!("the host reduces from now on: {}: {}", failure.call, driver.reason(failure));
+        log::info!("no kernel of collectives is launched from now on: {}: {}", failure.call, driver.reason(failure));
         state.off = true;
         Ok(None)
     }

@@ -112,7 +112,7 @@ impl<'w> Bench<'w> {
                 std::thread::yield_now();
             }
             self.go_on()?;
-            let mut work = Box::new(Pieces::new());
+            let mut work = Box::new(Pieces::NOTHING);
             for piece in copies {
                 work.push(piece.dst, piece.src, piece.width as u64);
             }

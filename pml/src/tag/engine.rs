@@ -153,6 +153,11 @@ impl Engine {
         self.core().counters.collective_late_kernels.increment();
     }
 
+    /// Counts a collective operation in which one kernel copies all blocks.
+    pub fn count_moves(&self) {
+        self.core().counters.collective_moves.increment();
+    }
+
     /// Counts a call on host copies of device memory.
     pub fn count_call_on_host_copies(&self) {
         self.core().counters.calls_on_host_copies.increment();

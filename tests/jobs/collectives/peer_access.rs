@@ -68,6 +68,8 @@ pub(super) fn moves_nothing_by_messages() -> Outcome {
         if round >= ROUNDS / 2 {
             expect(moved(&after) - moved(&before), 0)?;
             expect(after.collective_scratch.get() - before.collective_scratch.get(), 0)?;
+            // The alltoall and the allgather.
+            expect(after.collective_moves.get() - before.collective_moves.get(), 2)?;
             let eager = after.bytes_eager.get() - before.bytes_eager.get();
             expect(eager < 8192, true)?;
         }

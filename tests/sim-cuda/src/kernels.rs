@@ -42,6 +42,7 @@ enum Kernel {
     Packed,
     Reduce(Class),
     Signalled,
+    Moves,
     Spin,
 }
 
@@ -56,6 +57,7 @@ const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_reduce_floats", Kernel::Reduce(Class::Floats)),
     ("cableway_reduce_pairs", Kernel::Reduce(Class::Pairs)),
     ("cableway_one_shot", Kernel::Reduce(Class::OneShot)),
+    ("cableway_moves", Kernel::Moves),
     // That of the benchmarks, `src/cli/pingpong/stream/spin.ptx`.
     ("cableway_spin", Kernel::Spin),
 ];
@@ -80,9 +82,8 @@ struct Function {
     context: u64,
 }
 
-/// The number of threads that copy a tile together, and the bytes of a tile.
+/// The groups of a block, each of which copies a tile at a time.
 const GROUPS: u64 = 512 / 32;
-const TILE: u64 = 4096;
 /// The indices of a job's words that say it is revoked, has started, has ended, waited in vain for other ranks.
 const REVOKED: u64 = 0;
 const STARTED: u64 = 16;
@@ -100,12 +101,17 @@ struct Piece {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Pieces {
+struct Pieces<const MOST: usize, const TILE: u64> {
     job: Job,
     tiles: u64,
     count: u64,
-    pieces: [Piece; 64],
+    pieces: [Piece; MOST],
 }
+
+/// Copies that can be revoked.
+type Copies = Pieces<64, 4096>;
+/// Copies that cannot.
+type Moves = Pieces<16, 2048>;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -130,7 +136,8 @@ static MODULES: AfterInit<Mutex<Handles<Module>>> = AfterInit::new(|| Mutex::new
 static FUNCTIONS: AfterInit<Mutex<Handles<Function>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5500_0000_0000)));
 
 enum Arguments {
-    Pieces(Box<Pieces>),
+    Pieces(Box<Copies>),
+    Moves(Box<Moves>),
     Strided(Strided),
     Packed(Packed),
     Reduce(Class, Box<Reduction>),
@@ -140,6 +147,7 @@ impl Arguments {
     fn job(&self) -> Job {
         match self {
             Arguments::Pieces(pieces) => pieces.job,
+            Arguments::Moves(moves) => moves.job,
             Arguments::Strided(strided) => strided.job,
             Arguments::Packed(packed) => packed.job,
             Arguments::Reduce(_, reduction) => reduction.job,
@@ -172,6 +180,7 @@ impl Launch {
         if self.goes {
             match &self.arguments {
                 Arguments::Pieces(pieces) => copy_tiles(pieces, block, blocks, &mut self.memory),
+                Arguments::Moves(moves) => copy_tiles(moves, block, blocks, &mut self.memory),
                 Arguments::Strided(strided) => copy_elements(strided, block, blocks, &mut self.memory),
                 Arguments::Packed(packed) => packed.run(block, &mut self.memory),
                 Arguments::Reduce(class, reduction) => reduction.run(*class, block, blocks, &mut self.memory),
@@ -212,7 +221,12 @@ impl Work for Launch {
     }
 }
 
-fn copy_tiles(pieces: &Pieces, block: u64, blocks: u64, memory: &mut Memory) {
+fn copy_tiles<const MOST: usize, const TILE: u64>(
+    pieces: &Pieces<MOST, TILE>,
+    block: u64,
+    blocks: u64,
+    memory: &mut Memory,
+) {
     for group in 0..GROUPS {
         for tile in (block + blocks * group..pieces.tiles).step_by((blocks * GROUPS) as usize) {
             let list = &pieces.pieces[..pieces.count as usize];
@@ -331,7 +345,8 @@ fn launch(
     let arguments = unsafe {
         let argument = arguments.read();
         match kernel {
-            Kernel::Pieces => Arguments::Pieces(Box::new(argument.cast::<Pieces>().read_unaligned())),
+            Kernel::Pieces => Arguments::Pieces(Box::new(argument.cast::<Copies>().read_unaligned())),
+            Kernel::Moves => Arguments::Moves(Box::new(argument.cast::<Moves>().read_unaligned())),
             Kernel::Strided => Arguments::Strided(argument.cast::<Strided>().read_unaligned()),
             Kernel::Resident => {
                 let argument = argument.cast::<resident::Argument>().read_unaligned();

@@ -1,6 +1,6 @@
 //! The copy of a block from the memory of another rank.
 
-use cableway_common_cuda::{CopyBatch, CopyShape, Devices, Order};
+use cableway_common_cuda::{CopyBatch, CopyShape, Devices, Move, Order};
 use cableway_pml::{DeviceMapping, DeviceRange, PeerBlocks};
 
 use super::blocks::{DeviceBlocks, Source};
@@ -35,6 +35,13 @@ impl Fetch {
     /// Returns what the copy must wait for.
     pub(super) fn order(&self, devices: &Devices) -> Order {
         devices.order(&self.to.location)
+    }
+
+    /// Returns the copy as one that a kernel of the device makes, unless the blocks have gaps or no kernel reaches them.
+    pub(super) fn as_move(&self, devices: &Devices) -> Option<Move> {
+        let Fetch { from, to, how } = self;
+        let reached = matches!(how, CopyShape::Run) && devices.kernel_reaches(&to.location, to.address);
+        reached.then(|| Move { to: to.address, from: from.address().cast_const(), len: to.len })
     }
 
     /// Adds the copy to a batch of the device to which the memory is mapped.

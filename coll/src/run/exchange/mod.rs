@@ -21,6 +21,7 @@ mod own;
 mod peer;
 mod scene;
 mod settled;
+mod together;
 mod wire;
 mod work;
 
@@ -33,6 +34,7 @@ use own::OwnBlock;
 use peer::Peer;
 pub(super) use scene::Scene;
 use settled::Settled;
+use together::Together;
 pub(crate) use wire::recode;
 use work::Running;
 
@@ -41,6 +43,8 @@ pub(super) struct Exchanging {
     peers: Vec<Peer>,
     stage: Stage,
     settled: Settled,
+    /// Present while one kernel may copy all blocks. The rank's own block waits for the others then.
+    together: Option<Together>,
     own: OwnBlock,
     failure: Option<Error>,
 }
@@ -64,7 +68,9 @@ impl Exchanging {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        Exchanging { peers, stage: Stage::Gathering, settled: Settled::default(), own: OwnBlock::default(), failure }
+        let together = Together::of(scene).filter(|_| failure.is_none());
+        let (settled, own) = (Settled::default(), OwnBlock::default());
+        Exchanging { peers, stage: Stage::Gathering, settled, together, own, failure }
     }
 
     /// Makes progress. Returns true once the output is complete and nobody uses this rank's memory.
@@ -134,7 +140,12 @@ impl Exchanging {
         if failed {
             return Ok(());
         }
-        self.own.begin(scene)?;
+        if !self.peers.iter().all(Peer::may_be_fetched) {
+            self.together = None;
+        }
+        if self.together.is_none() {
+            self.own.begin(scene)?;
+        }
         if matches!(self.stage, Stage::Gathering) && self.peers.iter().all(Peer::has_input) {
             self.begin(scene)?;
         }
@@ -150,11 +161,24 @@ impl Exchanging {
     fn begin(&mut self, scene: &Scene<'_>) -> Result<(), Error> {
         let begun = match scene.exchange {
             Exchange::Reduce(reduction) => work::reduce(scene, reduction, &mut self.peers)?,
-            Exchange::Move(_) => Some(work::copy(scene, &self.peers)?),
+            Exchange::Move(_) => Some(self.copy(scene)?),
         };
         if let Some(running) = begun {
             self.stage = if running.is_done() { Stage::Done } else { Stage::Running(running) };
         }
         Ok(())
+    }
+
+    /// Begins to copy this rank's blocks.
+    fn copy(&mut self, scene: &Scene<'_>) -> Result<Running, Error> {
+        if let Some(together) = self.together.take() {
+            if let Some(run) = together.begin(scene, &self.peers)? {
+                self.own.leave_out();
+                scene.shared.engine.count_moves();
+                return Ok(Running::Kernel(run));
+            }
+            self.own.begin(scene)?;
+        }
+        work::copy(scene, &self.peers)
     }
 }

@@ -1,4 +1,5 @@
-//! This rank's own block in an exchange of blocks. Its copy waits for no other rank, so it begins before their offers come.
+//! This rank's own block in an exchange of blocks. Its copy waits for no other rank, so it begins before their offers come,
+//! unless one kernel copies all blocks.
 
 use cableway_common_cuda::{Completion, CopyShape, Direction};
 use smallvec::SmallVec;
@@ -44,6 +45,11 @@ impl OwnBlock {
         // The engine uses the memory of messages that were begun, also after an error.
         *self = OwnBlock::Messages(messages);
         begun
+    }
+
+    /// Records that the copy belongs to that of the other ranks' blocks.
+    pub(super) fn leave_out(&mut self) {
+        *self = OwnBlock::Over;
     }
 
     /// Makes progress. Returns true once nobody uses the block's memory.

@@ -244,6 +244,11 @@ impl Peer {
             }
     }
 
+    /// Checks whether this rank copies its block from the peer's memory, as far as is known.
+    pub(super) fn may_be_fetched(&self) -> bool {
+        matches!(self.borrowed.input, Input::Unknown | Input::Fetched(_))
+    }
+
     /// Returns the address of this rank's share of the peer's input, which begins so many bytes into it.
     pub(super) fn source(&self, from: usize) -> *const u8 {
         match &self.borrowed.input {

@@ -1,6 +1,6 @@
 //! What a rank does with the memory of all ranks.
 
-use cableway_common_cuda::{Completion, Direction, Order, Reduction as KernelReduction, ReductionRun};
+use cableway_common_cuda::{Completion, Direction, KernelRun, Order, Reduction as KernelReduction};
 use smallvec::SmallVec;
 
 use super::fetch::Fetch;
@@ -15,7 +15,7 @@ use crate::reduce;
 /// Work of a device.
 pub(super) enum Running {
     Nothing,
-    Reduction(ReductionRun),
+    Kernel(KernelRun),
     Copies(Completion),
 }
 
@@ -27,7 +27,7 @@ impl Running {
     pub(super) fn poll(&mut self) -> Result<bool, Error> {
         Ok(match self {
             Running::Nothing => true,
-            Running::Reduction(run) => run.poll()?,
+            Running::Kernel(run) => run.poll()?,
             Running::Copies(completion) => completion.poll()?,
         })
     }
@@ -75,7 +75,7 @@ pub(super) fn reduce(scene: &Scene<'_>, reduction: &Reduction, peers: &mut [Peer
     // SAFETY: this rank's operands stay until the exchange is over, and peers keep theirs until they get the last answer.
     // Nobody else accesses these elements of the outputs.
     match unsafe { devices.reduce(at, order, &work) }? {
-        Some(run) => Ok(Some(Running::Reduction(run))),
+        Some(run) => Ok(Some(Running::Kernel(run))),
         // Too many kernels are under way.
         None if devices.can_reduce(at, operation, element) => Ok(None),
         None => {

@@ -9,7 +9,7 @@
 mod lists;
 mod staged;
 
-use cableway_common_cuda::{Arrived, Order, Reduction, ReductionRun};
+use cableway_common_cuda::{Arrived, KernelRun, Order, Reduction};
 
 use super::scene::Scene;
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub(super) struct OneShotRun {
 
 enum State {
     /// The kernel runs.
-    OnDevice(ReductionRun),
+    OnDevice(KernelRun),
     /// Data is missing, for which the kernel or the host waits.
     Waiting,
     Done,

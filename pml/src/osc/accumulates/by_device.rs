@@ -1,6 +1,6 @@
 //! Accumulates by kernels, which combine elements where they are.
 
-use cableway_common_cuda::{Devices, Location, MemoryClass, Order, Reduction, ReductionRun};
+use cableway_common_cuda::{Devices, KernelRun, Location, MemoryClass, Order, Reduction};
 
 use super::operand::Operand;
 use super::{Change, device_failed};
@@ -62,7 +62,7 @@ impl Kernel {
         order: Order,
         data: &Operand,
         before: Option<&Operand>,
-    ) -> Result<Option<ReductionRun>, Refusal> {
+    ) -> Result<Option<KernelRun>, Refusal> {
         let &Kernel { ref at, address, reduction: KernelReduction { operation, element }, count } = self;
         let Some(data) = data.kernel_address(devices, at) else { return Ok(None) };
         let kept = match before.map(|before| before.kernel_address(devices, at)) {

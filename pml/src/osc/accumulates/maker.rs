@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cableway_common_cuda::ReductionRun;
+use cableway_common_cuda::KernelRun;
 use parking_lot::Mutex;
 
 use super::operand::Operand;
@@ -42,7 +42,7 @@ struct Making {
 /// An accumulate that a kernel makes.
 struct Run {
     /// The first field, so that its drop waits for the kernel before the operands are free.
-    reduction: ReductionRun,
+    reduction: KernelRun,
     kernel: Kernel,
     accumulate: Accumulate,
     _data: Operand,
@@ -191,7 +191,7 @@ fn launch(
     accumulate: &Accumulate,
     kernel: Kernel,
     data: &Operand,
-) -> Result<Option<(ReductionRun, Option<Operand>)>, Refusal> {
+) -> Result<Option<(KernelRun, Option<Operand>)>, Refusal> {
     let engine = accumulate.reply.engine();
     let devices = engine.devices();
     let before = match accumulate.fetch {

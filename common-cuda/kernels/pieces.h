@@ -1,0 +1,65 @@
+// Plain copies of bytes by groups of threads. The structure matches that in common-cuda/src/kernels/pieces.rs.
+
+#pragma once
+
+#include "job.h"
+
+// The threads of a group that copies a tile together.
+#define LANES 32
+
+// Copies elements of one type, each lane every LANES-th, with four in flight at a time.
+template <typename T> DEVICE void elements(u64 to, u64 from, u32 count, u32 lane) {
+    T MEMORY *dst = (T MEMORY *)to;
+    const T MEMORY *src = (const T MEMORY *)from;
+    u32 i = lane;
+    for (; i + 3 * LANES < count; i += 4 * LANES) {
+        T a = src[i], b = src[i + LANES], c = src[i + 2 * LANES], d = src[i + 3 * LANES];
+        dst[i] = a;
+        dst[i + LANES] = b;
+        dst[i + 2 * LANES] = c;
+        dst[i + 3 * LANES] = d;
+    }
+    for (; i < count; i += LANES) dst[i] = src[i];
+}
+
+// Copies bytes in the largest elements that both addresses allow.
+DEVICE void bytes(u64 to, u64 from, u32 len, u32 lane) {
+    u32 apart = (u32)(to ^ from) | 16;
+    u32 width = apart & (0 - apart);
+    u32 head = (0 - (u32)to) & (width - 1);
+    if (head > len) head = len;
+    elements<u8>(to, from, head, lane);
+    to += head;
+    from += head;
+    len -= head;
+    u32 whole = len & (0 - width);
+    switch (width) {
+    case 16: elements<u128>(to, from, whole / 16, lane); break;
+    case 8: elements<u64>(to, from, whole / 8, lane); break;
+    case 4: elements<u32>(to, from, whole / 4, lane); break;
+    case 2: elements<u16>(to, from, whole / 2, lane); break;
+    default: elements<u8>(to, from, whole, lane);
+    }
+    elements<u8>(to + whole, from + whole, len - whole, lane);
+}
+
+// A plain copy, and the number of its first tile.
+struct Piece {
+    u64 to, from, len, tile;
+};
+
+// Copies all tiles of a list of pieces. Neighbouring tiles belong to different blocks.
+template <u32 TILE_BYTES, u32 MOST> DEVICE void copy_pieces(const struct Piece (&piece)[MOST], u32 count, u64 tiles) {
+    u32 lane = THREAD % LANES;
+    u64 groups = (u64)BLOCKS * (THREADS / LANES);
+    for (u64 tile = BLOCK + (u64)BLOCKS * (THREAD / LANES); tile < tiles; tile += groups) {
+        // Find the last piece that begins with this tile or before.
+        u32 low = 0, high = count;
+        while (high - low > 1) {
+            u32 middle = (low + high) / 2;
+            if (piece[middle].tile <= tile) low = middle; else high = middle;
+        }
+        u64 at = (tile - piece[low].tile) * TILE_BYTES, left = piece[low].len - at;
+        bytes(piece[low].to + at, piece[low].from + at, left < TILE_BYTES ? (u32)left : TILE_BYTES, lane);
+    }
+}
