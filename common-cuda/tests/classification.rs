@@ -126,6 +126,35 @@ fn buffers_that_span_allocations_are_detected() {
     assert!(!devices.one_allocation(&Location::HOST, host.as_ptr(), distance.wrapping_add(1)));
 }
 
+/// The driver is asked for the extent of an allocation once, and for each buffer where it begins.
+#[test]
+fn a_known_allocation_is_asked_about_once() {
+    isolated("a_known_allocation_is_asked_about_once", &[], || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let len = 1 << 20;
+        let address: *mut u8 = std::ptr::with_exposed_provenance_mut(app.malloc(len) as usize);
+        let asked = || app.calls(c"cuPointerGetAttributes").unwrap_or(0);
+        // AMD's driver is asked about the last byte, too. A real driver does not count.
+        let expected = i64::from(sim_cuda::tested_folder().is_some());
+        let amd = sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd;
+        let mut before = asked();
+        for round in 0..10 {
+            let at = devices.classify(address, len);
+            assert!(devices.one_allocation(&at, address, len));
+            assert!(devices.one_allocation(&at, address.wrapping_add(1), len - 1));
+            assert!(!devices.one_allocation(&at, address.wrapping_add(1), len));
+            assert!(round == 0 || amd || asked() - before == expected, "{} questions", asked() - before);
+            before = asked();
+        }
+        // The same address with another length.
+        app.cuMemFree(address as u64).unwrap();
+        let again: *mut u8 = std::ptr::with_exposed_provenance_mut(app.malloc(len / 2) as usize);
+        let at = devices.classify(again, len / 2);
+        assert!(devices.one_allocation(&at, again, len / 2) && !devices.one_allocation(&at, again, len));
+    });
+}
+
 /// A program may load its driver long after Cableway, as Python does that imports CuPy after `MPI_Init`.
 #[test]
 fn a_driver_that_is_loaded_later_is_found() {

@@ -138,6 +138,7 @@ impl<'a> Builder<'a> {
         };
         if algorithm == Algorithm::PeerAccess {
             self.working = self.beside_first(receive);
+            self.placing.locate_all(send.map_or(&[], std::slice::from_ref));
         }
         if self.me.size > 1 {
             let setting = self.setting(1);

@@ -84,6 +84,18 @@ impl Memory for CudaDriver {
         Ok((base, len))
     }
 
+    fn extent(&self, address: u64) -> Option<(u64, usize)> {
+        let mut attributes = [
+            Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as c_int,
+            Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as c_int,
+        ];
+        let (mut base, mut len) = (0_u64, 0_usize);
+        let mut places: [*mut c_void; 2] = [(&raw mut base).cast(), (&raw mut len).cast()];
+        // SAFETY: a place for each attribute, of the attribute's type; any address may be asked about.
+        unsafe { self.cuPointerGetAttributes(2, attributes.as_mut_ptr(), places.as_mut_ptr(), address) }.ok()?;
+        Some((base, len))
+    }
+
     fn is_accessible(&self, address: u64) -> bool {
         let all = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum::CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
         let flags = self.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address);

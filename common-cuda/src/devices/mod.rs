@@ -225,6 +225,9 @@ impl Devices {
         if at.class == MemoryClass::Device && first / APART == last / APART {
             return true;
         }
+        if let Some(inside) = platform.contexts().and_then(|it| it.contains(at.buffer_id, address as usize, len)) {
+            return inside;
+        }
         // This query needs no current context, and takes a tenth of the other one's time.
         let last = self.classify(address.wrapping_add(len - 1), 1).buffer_id;
         if last == at.buffer_id && last != 0 {

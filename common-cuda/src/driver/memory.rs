@@ -65,6 +65,12 @@ pub(crate) trait Memory {
     /// current.
     fn range(&self, address: u64) -> Result<(u64, usize), Failure>;
 
+    /// Returns the first byte and length of the allocation at an address, whatever context is current. Returns `None` if the
+    /// driver does not say.
+    fn extent(&self, _address: u64) -> Option<(u64, usize)> {
+        None
+    }
+
     /// Checks whether the current context's device can read and write memory at an address.
     fn is_accessible(&self, address: u64) -> bool;
 

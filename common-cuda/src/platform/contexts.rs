@@ -31,6 +31,8 @@ pub(crate) struct Contexts {
     pieces: Pieces,
     /// Contexts and devices of device memory, by ids of allocations.
     located: Memo,
+    /// The first bytes and lengths of these allocations, by their ids. The length is 0 if the driver does not tell.
+    extents: Memo,
     settled: Arc<Memo>,
     /// The moments since when the driver completes synchronous calls on allocations before they return, by ids of
     /// allocations. [`NEVER`] if the driver does not.
@@ -63,6 +65,7 @@ impl Contexts {
             primaries: RwLock::default(),
             pieces: Pieces::default(),
             located: Memo::default(),
+            extents: Memo::default(),
             settled: Arc::default(),
             synchronised: Memo::default(),
         }
@@ -144,6 +147,19 @@ impl Contexts {
     /// Does what [`locate`](Self::locate) does, if nothing more is to be found out about the allocation.
     pub(crate) fn locate_settled(&self, buffer_id: u64) -> Option<Location> {
         self.locate(buffer_id).filter(|_| self.has_synchronised(buffer_id))
+    }
+
+    /// Checks whether all of `len` bytes at an address lie in the allocation of this id. Returns `None` if that is not known.
+    /// Asks the driver once for an allocation whose location does not change.
+    pub(crate) fn contains(&self, buffer_id: u64, address: usize, len: usize) -> Option<bool> {
+        let [base, bytes] = self.extents.get(buffer_id).or_else(|| {
+            self.located.get(buffer_id)?;
+            let (base, bytes) = self.driver.extent(address as u64).unwrap_or((0, 0));
+            self.extents.set(buffer_id, [base, bytes as u64]);
+            Some([base, bytes as u64])
+        })?;
+        let room = (bytes as usize).checked_sub(len);
+        (bytes != 0).then(|| room.is_some_and(|room| address.wrapping_sub(base as usize) <= room))
     }
 
     /// Remembers the result of [`locate`](Self::locate) for device memory at an address.

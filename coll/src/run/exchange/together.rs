@@ -14,7 +14,7 @@ use crate::placing::Working;
 use crate::plan::exchange::Exchange;
 
 /// The most bytes that a rank gets by the kernel (H200, NVLink).
-const MOST: u64 = 8 << 20;
+const MOST: u64 = 16 << 20;
 
 /// The copies of a rank by one kernel, once all of them can begin.
 pub(super) struct Together {
