@@ -121,9 +121,8 @@ unsafe impl<T: Data> Writable for Vec<T> {
 
 /// Host or device memory by its address: memory of `cudaMalloc`, of a pool, or of another library.
 ///
-/// The library looks up where the memory resides at each use, unless its allocation is known ([`within`](Self::within)).
-/// Work in the legacy default stream is ordered before the
-/// message. Synchronize with other streams that use the memory before sending or receiving.
+/// The library looks up where the memory resides at each use, unless its allocation is known ([`within`](Self::within)), or that it
+/// is memory of the host ([`in_host`](Self::in_host)). Work in the legacy default stream is ordered before the message. Synchronize with other streams that use the memory before sending or receiving.
 #[derive(Debug)]
 pub struct RawBuffer<'a> {
     buffer: Buffer<'a>,
@@ -152,6 +151,18 @@ impl<'a> RawBuffer<'a> {
     /// This process's `allocation_of` found the allocation. It exists for as long as `'a`, and holds all of the bytes.
     pub unsafe fn within(mut self, allocation: Option<DeviceAllocation>) -> Self {
         self.buffer = self.buffer.within(allocation);
+        self
+    }
+
+    /// Describes the same bytes in host memory, so that messages of less than 16 KiB do not ask the driver where they lie. For longer
+    /// ones it matters whether the memory is page-locked. The library recognizes small buffers on the stack, in the heap of the
+    /// main thread and in static memory by itself.
+    ///
+    /// # Safety
+    /// For as long as `'a`, the CPU can access all of the bytes, and no stream is ordered before the message: the memory is not
+    /// managed memory that a kernel writes.
+    pub unsafe fn in_host(mut self) -> Self {
+        self.buffer = self.buffer.in_host();
         self
     }
 

@@ -69,7 +69,7 @@ counters! {
     collective_one_shots,
     /// kernels of such operations that ended without a result, because data of other processes was late
     collective_late_kernels,
-    /// collective operations in which one kernel copied all blocks from the memory of other devices
+    /// collective operations in which one kernel copied the blocks of all ranks
     collective_moves,
     /// calls that the host MPI performed on host copies of device memory
     calls_on_host_copies,

@@ -17,10 +17,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Larger buffers cause a driver call. The call recognises pinned memory, and its time is negligible for them.
 const SMALL: usize = 16 << 10;
 
-/// Checks whether the bytes are certainly host memory, and so few that it does not matter whether they are pinned.
+/// Checks whether the bytes are certainly host memory and [few](is_small).
 #[inline]
 pub(crate) fn certain(address: usize, len: usize) -> bool {
-    len < SMALL && contain(address, len)
+    is_small(len) && contain(address, len)
+}
+
+/// Checks whether the bytes are so few that it does not matter whether they are pinned.
+#[inline]
+pub(crate) fn is_small(len: usize) -> bool {
+    len < SMALL
 }
 
 /// Checks whether the bytes are certainly host memory, pinned or not.

@@ -250,7 +250,7 @@ fn no_kernels_are_loaded_while_a_stream_waits() {
         let access = WordAccess::Wait(WaitCondition::GreaterOrEqual);
         operate(&stream, &[WordOperation { address: words.device_address(0), value: 1, wide: true, access }]);
         assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32), "loading is held off");
-        stream.load_reductions();
+        stream.load_collectives();
         words.store(0, 1);
         // The default stream has the event that stands for the calls on the new buffer.
         for stream in [stream.handle() as Handle, LEGACY_STREAM] {
@@ -258,7 +258,7 @@ fn no_kernels_are_loaded_while_a_stream_waits() {
         }
         assert!(!devices.can_reduce(&at, ReduceOperation::Sum, Element::I32), "loading is held off");
         let allowed = devices.allow_mappings(Holder::of(&devices));
-        stream.load_reductions();
+        stream.load_collectives();
         drop(allowed);
         // Each class has kernels of its own.
         for operation in [ReduceOperation::Sum, ReduceOperation::BitOr] {

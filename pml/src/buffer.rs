@@ -15,6 +15,7 @@ pub struct Buffer<'l> {
     count: u64,
     layout: Option<&'l Layout>,
     settled: bool,
+    in_host: bool,
     allocation: Option<DeviceAllocation>,
 }
 
@@ -30,20 +31,26 @@ static BYTE: LazyLock<Layout> = LazyLock::new(|| Predefined::Byte.datatype().com
 
 impl<'l> Buffer<'l> {
     /// An empty buffer.
-    pub const EMPTY: Buffer<'static> =
-        Buffer { address: std::ptr::null_mut(), count: 0, layout: None, settled: false, allocation: None };
+    pub const EMPTY: Buffer<'static> = Buffer {
+        address: std::ptr::null_mut(),
+        count: 0,
+        layout: None,
+        settled: false,
+        in_host: false,
+        allocation: None,
+    };
 
     /// Describes `len` contiguous bytes of host or device memory. `address` is ignored if `len` is 0. A send only reads
     /// the bytes.
     #[inline]
     pub fn bytes(address: *const u8, len: u64) -> Self {
-        Buffer { address: address.cast_mut(), count: len, layout: None, settled: false, allocation: None }
+        Buffer { address: address.cast_mut(), count: len, ..Buffer::EMPTY }
     }
 
     /// Describes `count` elements of `layout` at `address`. Operations keep the layout as long as they need it.
     #[inline]
     pub fn typed(address: *const u8, count: u64, layout: &'l Layout) -> Self {
-        Buffer { address: address.cast_mut(), count, layout: Some(layout), settled: false, allocation: None }
+        Buffer { address: address.cast_mut(), count, layout: Some(layout), ..Buffer::EMPTY }
     }
 
     /// Describes the same buffer, which lies in a known allocation, so that the driver is not asked where it lies. `None` has
@@ -52,6 +59,14 @@ impl<'l> Buffer<'l> {
     #[inline]
     pub fn within(mut self, allocation: Option<DeviceAllocation>) -> Self {
         self.allocation = allocation;
+        self
+    }
+
+    /// Describes the same buffer, which lies in host memory, so that the driver is asked only if it matters whether the memory
+    /// is page-locked. It has no effect on a buffer with a layout that is not one run.
+    #[inline]
+    pub fn in_host(mut self) -> Self {
+        self.in_host = true;
         self
     }
 
@@ -151,8 +166,8 @@ impl<'l> Buffer<'l> {
 
     /// Copies the description, for a request that outlives the borrow.
     pub(crate) fn to_owned(self) -> OwnedBuffer {
-        let Buffer { address, count, layout, settled, allocation } = self;
-        OwnedBuffer { address, count, layout: layout.cloned(), settled, allocation }
+        let Buffer { address, count, layout, settled, in_host, allocation } = self;
+        OwnedBuffer { address, count, layout: layout.cloned(), settled, in_host, allocation }
     }
 
     /// Returns where its data lies. Asks the driver only if that may be necessary.
@@ -167,9 +182,13 @@ impl<'l> Buffer<'l> {
     /// As [`classify`](Self::classify), for the run that [`contiguous`](Self::contiguous) has returned.
     #[inline]
     pub(crate) fn classify_run(&self, (address, len): (*mut u8, u64), devices: &Devices) -> Location {
+        let bytes = usize::try_from(len).unwrap_or(usize::MAX);
+        if self.in_host {
+            return devices.classify_in_host(address, bytes);
+        }
         let known = self.allocation.filter(|_| self.layout.is_none() && len != 0);
         let known = known.and_then(|allocation| devices.located(allocation));
-        known.unwrap_or_else(|| devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)))
+        known.unwrap_or_else(|| devices.classify(address, bytes))
     }
 
     /// # Safety
@@ -206,6 +225,7 @@ pub(crate) struct OwnedBuffer {
     count: u64,
     layout: Option<Layout>,
     settled: bool,
+    in_host: bool,
     allocation: Option<DeviceAllocation>,
 }
 
@@ -216,7 +236,7 @@ unsafe impl Sync for OwnedBuffer {}
 
 impl OwnedBuffer {
     pub(crate) fn borrow(&self) -> Buffer<'_> {
-        let &OwnedBuffer { address, count, ref layout, settled, allocation } = self;
-        Buffer { address, count, layout: layout.as_ref(), settled, allocation }
+        let &OwnedBuffer { address, count, ref layout, settled, in_host, allocation } = self;
+        Buffer { address, count, layout: layout.as_ref(), settled, in_host, allocation }
     }
 }

@@ -131,7 +131,9 @@ impl Members {
         let devices = self.engine().devices();
         if devices.expected() && self.wants_to_know() {
             let passed = call.passed();
-            if [passed.receive, passed.send].into_iter().any(|address| devices.on_device(address, 1)) {
+            // In place, one of them is null.
+            let on_device = |address: &*const u8| !address.is_null() && devices.on_device(*address, 1);
+            if [passed.receive, passed.send].iter().any(on_device) {
                 self.note_device_memory(passed);
             }
         }

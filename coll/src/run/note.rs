@@ -49,7 +49,7 @@ impl<const N: usize> Note<N> {
         let mut note = Note::new(bytes.unwrap_or([0; N]));
         // SAFETY: nobody else knows the new allocation.
         let inner = unsafe { note.0.as_mut() };
-        let (buffer, request) = (Buffer::bytes(inner.bytes.as_ptr(), len), &raw const inner.request);
+        let (buffer, request) = (Buffer::bytes(inner.bytes.as_ptr(), len).in_host(), &raw const inner.request);
         // SAFETY: the allocation lives until the request is complete.
         let sent = unsafe { engine.isend(on, to as i32, tag, buffer, mode, request) };
         inner.left = !matches!(sent, Ok(Outcome::Started));
@@ -61,7 +61,7 @@ impl<const N: usize> Note<N> {
         let mut note = Note::new([0; N]);
         // SAFETY: nobody else knows the new allocation.
         let inner = unsafe { note.0.as_mut() };
-        let (buffer, request) = (Buffer::bytes(inner.bytes.as_mut_ptr(), N as u64), &raw const inner.request);
+        let (buffer, request) = (Buffer::bytes(inner.bytes.as_mut_ptr(), N as u64).in_host(), &raw const inner.request);
         // SAFETY: the allocation lives until the request is complete.
         let received = unsafe { engine.irecv(on, from as i32, tag, buffer, request) };
         inner.left = received.is_err();

@@ -122,6 +122,10 @@ impl Site {
             Kind::Bytes => Buffer::bytes(address, block.count),
             Kind::Typed(index) => Buffer::typed(address, block.count, &plan.types[index]),
         };
+        let buffer = match (block.place, &self.working) {
+            (Place::Scratch(_), Working::Host) => buffer.in_host(),
+            _ => buffer,
+        };
         if self.settled { buffer.settled() } else { buffer }
     }
 

@@ -1,5 +1,5 @@
-//! What kernels do for collectives in one context. Unlike copies it has no other mechanism: where no kernel can run, the
-//! caller finds another way.
+//! Reductions, exchanges and moves by kernels in one context, for collectives and accumulates. Unlike copies they have no other
+//! mechanism: where no kernel can run, the caller finds another way.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::kernels::{Argument, Class, Job, Silence};
 
 impl CopyQueue {
     /// Checks whether kernels of a class can be launched in the context. Loads them if nobody has.
-    pub(crate) fn has_kernels(&self, class: Class) -> bool {
+    pub(crate) fn has_class(&self, class: Class) -> bool {
         let workspace = &self.workspace;
         workspace.reducers.are_loaded(class)
             || workspace.context.enter().is_ok_and(|_scope| workspace.reducers.load(class))
     }
 
     /// Checks the same, but loads them only if the default stream is idle.
-    pub(crate) fn has_kernels_now(&self, class: Class) -> bool {
+    pub(crate) fn has_class_now(&self, class: Class) -> bool {
         let workspace = &self.workspace;
-        if workspace.reducers.are_loaded(class) {
-            return true;
+        if let Some(loaded) = workspace.reducers.have_loaded(class) {
+            return loaded;
         }
         let Ok(_scope) = workspace.context.enter() else { return false };
         matches!(workspace.default_stream.is_idle(), Ok(Some(true))) && workspace.reducers.load(class)
     }
 
     /// Loads the kernels of all classes, if the default stream is idle.
-    pub(crate) fn load_reductions(&self) {
+    pub(crate) fn load_collectives(&self) {
         let workspace = &self.workspace;
         let Ok(_scope) = workspace.context.enter() else { return };
         if matches!(workspace.default_stream.is_idle(), Ok(Some(true))) {
@@ -70,7 +70,7 @@ impl CopyQueue {
 
     fn kernel_error(&self, failure: Failure) -> DeviceError {
         let context = &self.workspace.context;
-        context.error(failure, format!("a kernel of collectives in context {}", context.id))
+        context.error(failure, format!("a kernel that reduces, exchanges or moves in context {}", context.id))
     }
 }
 

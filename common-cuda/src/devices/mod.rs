@@ -159,6 +159,12 @@ impl Devices {
         if self.expected() { self.look_up(address, len) } else { Location::HOST }
     }
 
+    /// Does the same for memory of the host. Asks the driver only if it matters whether the memory is page-locked.
+    #[inline]
+    pub fn classify_in_host(&self, address: *const u8, len: usize) -> Location {
+        if host_ranges::is_small(len) { Location::HOST } else { self.classify(address, len) }
+    }
+
     /// Checks whether only the driver may copy from and to the memory. Unlike [`classify`](Self::classify), this never asks
     /// the driver about memory in the thread's stack, in the heap or in static data, however long it is.
     #[inline]

@@ -20,12 +20,13 @@ pub struct Move {
 
 impl Devices {
     /// Checks whether a kernel in the context of the device memory at `at` copies runs of bytes ([`begin_moves`]). It is loaded
-    /// only while the default stream is idle and that is not held off. Until then this returns false.
+    /// only while the default stream is idle and loading is not held off. Until then this returns false.
     ///
     /// [`begin_moves`]: Self::begin_moves
     pub fn can_move_now(&self, at: &Location) -> bool {
         self.platform_at(at).is_some_and(|platform| {
-            platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.has_kernels_now(Class::Moves))
+            platform.settings.kernels
+                && platform.queue_to_enter(at).is_ok_and(|queue| queue.has_class_now(Class::Moves))
         })
     }
 
@@ -48,7 +49,7 @@ impl Devices {
         moves: &[Move],
     ) -> Result<Option<KernelRun>, DeviceError> {
         let platform = self.need_at(at, "begin_moves", || format!("{} moves", moves.len()))?;
-        let queue = platform.queue(at)?;
+        let queue = platform.queue_to_enter(at)?;
         let mut list = Moves::NOTHING;
         let fit = moves.iter().filter(|run| run.len != 0).all(|run| list.push(run.to, run.from, run.len as u64));
         if !fit || !platform.settings.kernels {

@@ -63,7 +63,7 @@ impl HostSlots {
 impl DeviceSlots {
     /// Checks whether kernels in the context of the device memory at `at` access the slots.
     pub fn are_for(&self, devices: &Devices, at: &Location) -> bool {
-        let queue = devices.platform_at(at).and_then(|platform| platform.queue(at).ok());
+        let queue = devices.platform_at(at).and_then(|platform| platform.queue_to_enter(at).ok());
         self.words.as_ref().zip(queue).is_some_and(|(words, queue)| words.is_of(&queue))
     }
 }
@@ -98,7 +98,7 @@ impl Devices {
     /// loaded as for [`can_reduce`](Self::can_reduce).
     pub fn can_exchange(&self, at: &Location) -> bool {
         self.platform_at(at).is_some_and(|platform| {
-            platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.has_kernels(Class::OneShot))
+            platform.settings.kernels && platform.queue_to_enter(at).is_ok_and(|queue| queue.has_class(Class::OneShot))
         })
     }
 
@@ -129,7 +129,7 @@ impl Devices {
             return Err(DeviceError { call: "exchange", object: object(), reason });
         }
         let platform = self.need_at(at, "exchange", object)?;
-        let queue = platform.queue(at)?;
+        let queue = platform.queue_to_enter(at)?;
         let Some(words) = slots.words.as_ref().filter(|words| words.is_of(&queue)) else { return Ok(None) };
         let (class, folding) = match reduction.filter(|reduction| reduction.count != 0) {
             None => (Class::OneShot, Folding::NOTHING),

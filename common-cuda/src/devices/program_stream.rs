@@ -120,10 +120,10 @@ impl ProgramStream {
         self.stream.raw()
     }
 
-    /// Loads the kernels that reduce in the stream's context, if its default stream is idle and loading is not held off
+    /// Loads the kernels of collectives in the stream's context, if its default stream is idle and loading is not held off
     /// ([`Devices::hold_mappings`]). Kernels that are not loaded are left to the host.
-    pub fn load_reductions(&self) {
-        self.queue.load_reductions();
+    pub fn load_collectives(&self) {
+        self.queue.load_collectives();
     }
 
     /// Returns where memory would lie that was allocated in the stream's context.

@@ -13,13 +13,13 @@ impl Devices {
     /// kind of operation loads them, which may wait until the device has nothing else to do. Returns false if the
     /// operation does not apply to such elements, if kernels are switched off, or if the driver refuses.
     pub fn can_reduce(&self, at: &Location, operation: ReduceOperation, element: Element) -> bool {
-        self.has_reducers(at, operation, element, CopyQueue::has_kernels)
+        self.has_reducers(at, operation, element, CopyQueue::has_class)
     }
 
     /// Checks the same, but loads the kernels only while the default stream is idle and that is not held off. Until then it
     /// returns false.
     pub fn can_reduce_now(&self, at: &Location, operation: ReduceOperation, element: Element) -> bool {
-        self.has_reducers(at, operation, element, CopyQueue::has_kernels_now)
+        self.has_reducers(at, operation, element, CopyQueue::has_class_now)
     }
 
     fn has_reducers(
@@ -33,7 +33,7 @@ impl Devices {
         operation.applies_to(element)
             && at.on_device()
             && self.platform_at(at).is_some_and(|platform| {
-                platform.settings.kernels && platform.queue(at).is_ok_and(|queue| load(&queue, class))
+                platform.settings.kernels && platform.queue_to_enter(at).is_ok_and(|queue| load(&queue, class))
             })
     }
 
@@ -68,7 +68,7 @@ impl Devices {
             return Err(DeviceError { call: "reduce", object: object(), reason });
         }
         let platform = self.need_at(at, "reduce", object)?;
-        let queue = platform.queue(at)?;
+        let queue = platform.queue_to_enter(at)?;
         if !platform.settings.kernels || !operation.applies_to(element) || !reduction.is_aligned() {
             return Ok(None);
         }

@@ -5,7 +5,7 @@
 //! the other's word. So a job that the host finds not started copies nothing, and the host waits for a job that it
 //! finds started.
 //!
-//! Reductions are never revoked. Their kernels report the end only.
+//! Reductions, exchanges and moves are never revoked. Their kernels report the end only.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -1,4 +1,4 @@
-//! The argument of the kernels that reduce, as kernels/reduce.h declares it.
+//! The argument of the kernels that reduce, as kernels/reduce.h declares it, and the classes of kernels that are never revoked.
 
 use std::ffi::{CStr, c_void};
 
@@ -148,7 +148,7 @@ impl Folding {
 }
 
 impl Argument for Folding {
-    /// A vector for each thread, until the device is full. Only one block exchanges.
+    /// Returns a block for as many vectors as it has threads, until the device is full. Only one block exchanges.
     fn blocks(&self, multiprocessors: u32) -> u32 {
         if !self.shot.is_nothing() {
             return 1;

@@ -53,8 +53,15 @@ impl Reducers {
 
     /// Checks whether kernels of a class are loaded and can be launched.
     pub(crate) fn are_loaded(&self, class: Class) -> bool {
-        let state = self.state.lock();
-        !state.off && matches!(state.classes[class as usize], Loading::Loaded(_))
+        self.state.lock().has(class) == Some(true)
+    }
+
+    /// Checks the same. Returns `None` if nobody has tried to load them, and false while another thread loads some.
+    pub(crate) fn have_loaded(&self, class: Class) -> Option<bool> {
+        if !self.wanted {
+            return Some(false);
+        }
+        self.state.try_lock().map_or(Some(false), |state| state.has(class))
     }
 
     /// Launches a kernel of a class. Returns `None` if that is impossible now. Calls `first` with the stream just before. The
@@ -89,7 +96,7 @@ impl Reducers {
         if failure.context_gone() {
             return Err(failure);
         }
-        log::info!("no kernel of collectives is launched from now on: {}: {}", failure.call, driver.reason(failure));
+        log::info!("no kernels reduce, exchange or move from now on: {}: {}", failure.call, driver.reason(failure));
         state.off = true;
         Ok(None)
     }
@@ -115,6 +122,16 @@ impl Reducers {
 }
 
 impl State {
+    /// Checks whether the kernel of a class can be launched. Returns `None` if nobody has tried to load it.
+    fn has(&self, class: Class) -> Option<bool> {
+        match &self.classes[class as usize] {
+            _ if self.off => Some(false),
+            Loading::Untried => None,
+            Loading::Loaded(_) => Some(true),
+            Loading::Off => Some(false),
+        }
+    }
+
     /// Returns the kernel of a class. The context is current.
     fn load(&mut self, driver: &dyn Driver, gate: &Gate, class: Class) -> Option<Function> {
         if self.off {
@@ -127,7 +144,7 @@ impl State {
                 Ok(code) => Loading::Loaded(code),
                 Err(failure) => {
                     let (call, reason) = (failure.call, driver.reason(failure));
-                    log::info!("kernels cannot be loaded, the host reduces ({class:?}): {call}: {reason}");
+                    log::info!("kernels cannot be loaded ({class:?}): {call}: {reason}");
                     Loading::Off
                 }
             };

@@ -61,7 +61,7 @@ unsafe extern "C" fn cableway_stream_group_new(communicator: *const Communicator
         if let Some(Ok(streams)) =
             state::engine().and_then(|engine| engine.handle()).map(|engine| running::streams(&engine))
         {
-            streams.load_reductions();
+            streams.load_collectives();
         }
         Box::into_raw(Box::new(Group::in_streams(shared.clone(), on)))
     })

@@ -70,13 +70,13 @@ impl Streams {
         Ok(Stream::new(shared.clone(), state))
     }
 
-    /// Loads the kernels that reduce, in the contexts of all described streams: a driver loads kernels only after it has
+    /// Loads the kernels of collectives, in the contexts of all described streams: a driver loads kernels only after it has
     /// waited for streams, so nothing loads them while a stream may wait for a message. Waits up to two seconds for streams
     /// with other work. If a stream may wait for a message, nothing is loaded, and the host reduces.
-    pub fn load_reductions(&self) {
+    pub fn load_collectives(&self) {
         let shared = &self.inner.shared;
         let streams = shared.control.lock().streams.clone();
-        let load = || streams.iter().for_each(|state| state.program.load_reductions());
+        let load = || streams.iter().for_each(|state| state.program.load_collectives());
         if while_quiet(&shared.engine, &streams, PATIENCE, load).is_err() {
             log::debug!("a stream may wait for a message, so no kernels that reduce are loaded");
         }

@@ -9,6 +9,7 @@ mod nodes;
 mod one_shot;
 mod overlap;
 mod peer_access;
+mod questions;
 mod random;
 mod rooms;
 mod storm;
@@ -34,6 +35,12 @@ pub(crate) const TESTS: &[Test] = &[
             with_every_driver(role, &mapped);
         }
         with_every_driver("collectives_at_random", &["coll_algorithm=peer_access", "device_protocols=copy"]);
+        // Where a kernel cannot be launched, other mechanisms do its work.
+        for failing in [1, 4, 9] {
+            let fault = format!("cuLaunchKernel:701:{failing}");
+            let named = mapped.map(|set| ["--set", set]).concat();
+            one_shot::jobs("collectives_at_random", &named, &[("SIM_CUDA_FAIL", &fault)]);
+        }
     }),
     ("collectives::peer_access_moves_no_data_by_messages", || {
         let driver = Driver::find().folder.to_string_lossy().into_owned();
@@ -71,6 +78,7 @@ pub(crate) const TESTS: &[Test] = &[
         one_shot::jobs("collectives_one_shot_leaves", &[], &[]);
     }),
     ("collectives::a_forked_child_has_no_slots", || one_shot::jobs("collectives_one_shot_forks", &[], &[])),
+    ("collectives::host_memory_is_not_asked_about", questions::jobs),
     ("collectives::algorithms_over_nodes_give_the_results_of_a_model", nodes::jobs),
     ("collectives::explained_choices_are_those_that_are_made", nodes::choices),
     ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
@@ -107,6 +115,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_one_shot_dies", one_shot::dies),
     ("collectives_one_shot_leaves", one_shot::leaves),
     ("collectives_one_shot_forks", one_shot::forks),
+    ("collectives_questions", questions::in_host_memory),
     ("collectives_dies", || ends::dies(false)),
     ("collectives_dies_within", || ends::dies(true)),
     ("collectives_dying", dying::role),

@@ -32,15 +32,15 @@ impl Fetch {
         possible.then_some(Fetch { from, to: to.range, how })
     }
 
-    /// Returns what the copy must wait for.
-    pub(super) fn order(&self, devices: &Devices) -> Order {
-        devices.order(&self.to.location)
+    /// Checks whether the blocks are one run on both sides.
+    pub(super) fn is_run(&self) -> bool {
+        matches!(self.how, CopyShape::Run)
     }
 
     /// Returns the copy as one that a kernel of the device makes, unless the blocks have gaps or no kernel reaches them.
     pub(super) fn as_move(&self, devices: &Devices) -> Option<Move> {
-        let Fetch { from, to, how } = self;
-        let reached = matches!(how, CopyShape::Run) && devices.kernel_reaches(&to.location, to.address);
+        let Fetch { from, to, .. } = self;
+        let reached = self.is_run() && devices.kernel_reaches(&to.location, to.address);
         reached.then(|| Move { to: to.address, from: from.address().cast_const(), len: to.len })
     }
 
@@ -54,6 +54,11 @@ impl Fetch {
         // SAFETY: the caller's promise. The blocks lie in the memory of both sides.
         unsafe { batch.copy_shape(to, from, self.to.len, &self.how) };
     }
+}
+
+/// Returns what copies must wait for.
+pub(super) fn order_of<'f>(fetches: impl Iterator<Item = &'f Fetch>, devices: &Devices) -> Order {
+    fetches.map(|fetch| devices.order(&fetch.to.location)).fold(Order::None, Order::max)
 }
 
 #[cfg(test)]

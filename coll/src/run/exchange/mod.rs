@@ -68,7 +68,7 @@ impl Exchanging {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        let together = Together::of(scene).filter(|_| failure.is_none());
+        let together = if failure.is_none() { Together::of(scene) } else { None };
         let (settled, own) = (Settled::default(), OwnBlock::default());
         Exchanging { peers, stage: Stage::Gathering, settled, together, own, failure }
     }

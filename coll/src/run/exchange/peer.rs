@@ -244,9 +244,13 @@ impl Peer {
             }
     }
 
-    /// Checks whether this rank copies its block from the peer's memory, as far as is known.
+    /// Checks whether this rank copies its block from the peer's memory as one run, as far as is known.
     pub(super) fn may_be_fetched(&self) -> bool {
-        matches!(self.borrowed.input, Input::Unknown | Input::Fetched(_))
+        match &self.borrowed.input {
+            Input::Unknown => true,
+            Input::Fetched(fetch) => fetch.is_run(),
+            _ => false,
+        }
     }
 
     /// Returns the address of this rank's share of the peer's input, which begins so many bytes into it.

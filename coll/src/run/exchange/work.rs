@@ -3,7 +3,7 @@
 use cableway_common_cuda::{Completion, Direction, KernelRun, Order, Reduction as KernelReduction};
 use smallvec::SmallVec;
 
-use super::fetch::Fetch;
+use super::fetch::{self, Fetch};
 use super::peer::Peer;
 use super::scene::Scene;
 use crate::error::Error;
@@ -96,7 +96,7 @@ pub(super) fn copy(scene: &Scene<'_>, peers: &[Peer]) -> Result<Running, Error> 
     let (Working::Device(at), false) = (&scene.site.working, fetches.is_empty()) else {
         return Ok(Running::Nothing);
     };
-    let order = fetches.iter().fold(Order::None, |order, fetch| order.max(fetch.order(devices)));
+    let order = fetch::order_of(fetches.iter().copied(), devices);
     let mut batch = devices.batch(at, Direction::DeviceToDevice, order)?;
     for fetch in fetches {
         // SAFETY: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last answer.

@@ -1,0 +1,69 @@
+//! Collective operations ask the driver nothing that they know.
+
+use std::ffi::{CStr, c_char};
+
+use cableway::{BufferKind, DeviceBuffer, DeviceIndex, ReduceOperation, World};
+
+use super::{Driver, Outcome, expect, one_shot};
+
+const WARM_UP: usize = 20;
+const ROUNDS: usize = 50;
+
+pub(super) fn jobs() {
+    let driver = Driver::find();
+    if !driver.simulated {
+        return crate::support::skip("only the simulated driver counts its calls");
+    }
+    one_shot::jobs("collectives_questions", &[], &[]);
+}
+
+/// Small data in host memory is exchanged without a call of the driver, by a process that uses a device.
+pub(super) fn in_host_memory() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator();
+    let device = DeviceBuffer::new(world.devices(), DeviceIndex(0), BufferKind::Device, 64)?;
+    let calls = counter()?;
+    let operations = || -> Outcome {
+        let (mut sum, mut said) = ([1.0_f64; 8], [7_u8; 16]);
+        on.allreduce_in_place(&mut sum, ReduceOperation::Sum)?;
+        expect(sum[7], f64::from(on.size()))?;
+        on.broadcast(&mut said, 0)?;
+        let (mut scanned, share) = ([0_u64; 4], [2_u64; 4]);
+        on.scan(&share, &mut scanned, ReduceOperation::Sum)?;
+        expect(scanned[3], 2 * (u64::from(on.rank()) + 1))
+    };
+    for _ in 0..WARM_UP {
+        operations()?;
+    }
+    on.barrier()?;
+    let before = calls();
+    for _ in 0..ROUNDS {
+        operations()?;
+    }
+    let asked = calls() - before;
+    on.barrier()?;
+    drop(device);
+    expect(asked, 0)
+}
+
+/// Returns a function that counts all calls of the simulated driver.
+fn counter() -> Result<impl Fn() -> i64, Box<dyn std::error::Error>> {
+    type Count = unsafe extern "C" fn(*const c_char) -> i64;
+    let vendor = sim_cuda::Vendor::tested();
+    let name: &CStr = match vendor {
+        sim_cuda::Vendor::Nvidia => c"simCudaCallCount",
+        sim_cuda::Vendor::Amd => c"simHipCallCount",
+    };
+    let path = vendor.folder().ok_or("there is no simulated driver")?.join(vendor.library());
+    // SAFETY: the driver is loaded already, so no initialisers run. Its function has this signature.
+    let (library, count) = unsafe {
+        let library = libloading::Library::new(path)?;
+        let count = *library.get::<Count>(name.to_bytes_with_nul())?;
+        (library, count)
+    };
+    Ok(move || {
+        let _loaded = &library;
+        // SAFETY: null asks for the sum of all calls.
+        unsafe { count(std::ptr::null()) }
+    })
+}
