@@ -15,6 +15,7 @@
 // So a launch needs only room on the device.
 
 #include "pieces.h"
+#include "shape.h"
 
 // The bytes of a tile.
 #define TILE 4096
@@ -32,34 +33,12 @@ KERNEL(THREADS) void cableway_copy_pieces(const struct Pieces pieces) {
     end(pieces.job);
 }
 
-// Blocks of this many elements, with repetitions and distances in bytes for each dimension, the innermost first.
-struct Side {
-    u64 address;
-    s64 stride[3];
-    u32 block;
-    u32 count[3];
-};
-
 struct Strided {
     struct Job job;
-    // The number of elements, and the bytes of one, which divides the blocks and distances of both sides.
-    u32 elements;
-    u32 width;
-    struct Side to, from;
+    struct Shape shape;
 };
 
-DEVICE u64 element(const struct Side &side, u32 index, u32 width) {
-    u32 block = index / side.block;
-    u64 address = side.address + (u64)(index % side.block) * width;
-    if (side.count[1] == 1) return address + (u64)(side.stride[0] * (s64)block);
-    address += (u64)(side.stride[0] * (s64)(block % side.count[0]));
-    block /= side.count[0];
-    if (side.count[2] == 1) return address + (u64)(side.stride[1] * (s64)block);
-    address += (u64)(side.stride[1] * (s64)(block % side.count[1]));
-    return address + (u64)(side.stride[2] * (s64)(block / side.count[1]));
-}
-
-template <typename T> DEVICE void strided(const struct Strided &copy) {
+template <typename T> DEVICE void strided(const struct Shape &copy) {
     u64 step = (u64)BLOCKS * THREADS;
     u64 i = (u64)BLOCK * THREADS + THREAD;
     for (; i + 3 * step < copy.elements; i += 4 * step) {
@@ -76,12 +55,13 @@ template <typename T> DEVICE void strided(const struct Strided &copy) {
 
 KERNEL(THREADS) void cableway_copy_strided(const struct Strided copy) {
     if (begin(copy.job)) {
-        switch (copy.width) {
-        case 16: strided<u128>(copy); break;
-        case 8: strided<u64>(copy); break;
-        case 4: strided<u32>(copy); break;
-        case 2: strided<u16>(copy); break;
-        default: strided<u8>(copy);
+        const struct Shape &shape = copy.shape;
+        switch (shape.width) {
+        case 16: strided<u128>(shape); break;
+        case 8: strided<u64>(shape); break;
+        case 4: strided<u32>(shape); break;
+        case 2: strided<u16>(shape); break;
+        default: strided<u8>(shape);
         }
     }
     end(copy.job);

@@ -117,6 +117,12 @@ pub struct BlockCopy {
 unsafe impl Send for BlockCopy {}
 
 impl BlockCopy {
+    /// Describes a copy of one run of bytes.
+    pub fn run(dst: *mut u8, src: *const u8, len: usize) -> BlockCopy {
+        let all = Strided::run(len as u64);
+        BlockCopy { dst, dst_blocks: all, src, src_blocks: all, len: len as u64 }
+    }
+
     /// Returns the copies for copy engines.
     pub(crate) fn rows(&self) -> Vec<RowCopy> {
         let mut copies = Vec::new();

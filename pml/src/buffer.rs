@@ -89,6 +89,11 @@ impl<'l> Buffer<'l> {
         self.allocation
     }
 
+    /// Returns whether the buffer is known to lie in host memory.
+    pub(crate) fn is_in_host(&self) -> bool {
+        self.in_host
+    }
+
     /// Returns whether operations follow no default stream.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled

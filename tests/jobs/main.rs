@@ -12,6 +12,7 @@ mod device_memory;
 mod device_programs;
 mod device_shapes;
 mod device_shared;
+mod driver_calls;
 mod failover;
 mod faults;
 mod forks;

@@ -16,6 +16,7 @@ const REDUCE_INTEGERS: &str = concat!(include_str!("../../kernels/reduce_integer
 const REDUCE_FLOATS: &str = concat!(include_str!("../../kernels/reduce_floats.ptx"), "\0");
 const REDUCE_PAIRS: &str = concat!(include_str!("../../kernels/reduce_pairs.ptx"), "\0");
 const ONE_SHOT: &str = concat!(include_str!("../../kernels/one_shot.ptx"), "\0");
+const BLOCK_MOVES: &str = concat!(include_str!("../../kernels/block_moves.ptx"), "\0");
 const MOVES: &str = concat!(include_str!("../../kernels/moves.ptx"), "\0");
 
 fn raw_module(module: &Module) -> CUmodule {
@@ -33,6 +34,7 @@ impl Kernels for CudaDriver {
             Image::ReducePairs => REDUCE_PAIRS,
             Image::OneShot => ONE_SHOT,
             Image::Moves => MOVES,
+            Image::BlockMoves => BLOCK_MOVES,
         };
         let mut module: CUmodule = std::ptr::null_mut();
         // SAFETY: fills in the module of a terminated text.

@@ -1,10 +1,10 @@
-//! Copies of several runs of bytes by one kernel, which is never revoked.
+//! Copies of several runs of bytes, or of blocks, by one kernel, which is never revoked.
 
 use super::Devices;
 use crate::copies::KernelRun;
-use crate::copy::Order;
+use crate::copy::{BlockCopy, Order};
 use crate::error::DeviceError;
-use crate::kernels::{Class, Moves};
+use crate::kernels::{BlockMoves, Class, Moves};
 use crate::location::Location;
 
 /// A run of bytes that a kernel copies.
@@ -24,9 +24,17 @@ impl Devices {
     ///
     /// [`begin_moves`]: Self::begin_moves
     pub fn can_move_now(&self, at: &Location) -> bool {
+        self.has_movers(at, Class::Moves)
+    }
+
+    /// Checks the same for blocks with gaps ([`begin_block_moves`](Self::begin_block_moves)).
+    pub fn can_move_blocks_now(&self, at: &Location) -> bool {
+        self.has_movers(at, Class::BlockMoves)
+    }
+
+    fn has_movers(&self, at: &Location, class: Class) -> bool {
         self.platform_at(at).is_some_and(|platform| {
-            platform.settings.kernels
-                && platform.queue_to_enter(at).is_ok_and(|queue| queue.has_class_now(Class::Moves))
+            platform.settings.kernels && platform.queue_to_enter(at).is_ok_and(|queue| queue.has_class_now(class))
         })
     }
 
@@ -61,5 +69,25 @@ impl Devices {
         platform.registrations.settle(&queue.workspace.context);
         // SAFETY: the caller's promise. The class declares this argument.
         unsafe { queue.begin(Class::Moves, order, list) }
+    }
+    /// Does the same for copies of blocks at regular distances.
+    ///
+    /// # Safety
+    /// As [`begin_moves`](Self::begin_moves). The blocks of both sides have as many bytes as the copy says.
+    ///
+    /// # Errors
+    /// As [`begin_moves`](Self::begin_moves).
+    pub unsafe fn begin_block_moves(
+        &self,
+        at: &Location,
+        order: Order,
+        copies: &[BlockCopy],
+    ) -> Result<Option<KernelRun>, DeviceError> {
+        let platform = self.need_at(at, "begin_block_moves", || format!("{} moves", copies.len()))?;
+        let queue = platform.queue_to_enter(at)?;
+        let Some(moves) = BlockMoves::new(copies).filter(|_| platform.settings.kernels) else { return Ok(None) };
+        platform.registrations.settle(&queue.workspace.context);
+        // SAFETY: the caller's promise. The class declares this argument.
+        unsafe { queue.begin(Class::BlockMoves, order, moves) }
     }
 }

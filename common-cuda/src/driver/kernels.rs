@@ -23,6 +23,8 @@ pub(crate) enum Image {
     OneShot,
     /// `kernels/moves.cu`.
     Moves,
+    /// `kernels/block_moves.cu`.
+    BlockMoves,
 }
 
 /// Loading and launching kernels. A vendor without kernels loads no module.

@@ -13,6 +13,7 @@ const REDUCE_INTEGERS: &[u8] = include_bytes!("../../kernels/reduce_integers.hip
 const REDUCE_FLOATS: &[u8] = include_bytes!("../../kernels/reduce_floats.hip.gz");
 const REDUCE_PAIRS: &[u8] = include_bytes!("../../kernels/reduce_pairs.hip.gz");
 const ONE_SHOT: &[u8] = include_bytes!("../../kernels/one_shot.hip.gz");
+const BLOCK_MOVES: &[u8] = include_bytes!("../../kernels/block_moves.hip.gz");
 const MOVES: &[u8] = include_bytes!("../../kernels/moves.hip.gz");
 
 impl Kernels for HipDriver {
@@ -28,6 +29,7 @@ impl Kernels for HipDriver {
             Image::ReducePairs => REDUCE_PAIRS,
             Image::OneShot => ONE_SHOT,
             Image::Moves => MOVES,
+            Image::BlockMoves => BLOCK_MOVES,
         };
         let architecture = self.architecture(self.current_ordinal()?)?;
         let unpacked = unpack(packed).ok_or(Failure::found("load_module", FailureKind::Other))?;

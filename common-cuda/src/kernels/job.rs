@@ -157,8 +157,8 @@ impl Name {
 
 /// The argument of a job's kernel.
 pub(crate) trait Argument {
-    /// Returns the number of thread blocks, on a device with so many multiprocessors.
-    fn blocks(&self, multiprocessors: u32) -> u32;
+    /// Divides the work for a device with so many multiprocessors. Returns the number of thread blocks.
+    fn blocks(&mut self, multiprocessors: u32) -> u32;
 
     /// Names the job. Returns the address for the launch.
     fn for_job(&mut self, job: &Job) -> *mut c_void;

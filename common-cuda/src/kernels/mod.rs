@@ -16,6 +16,7 @@
 //! [`Reducers`] launch reductions, and what else collectives do, in a stream of their own. These kernels are loaded when they are
 //! first needed, and never revoked.
 
+mod block_moves;
 mod job;
 mod jobs;
 mod lane;
@@ -27,10 +28,12 @@ mod packed;
 mod pieces;
 mod reduce;
 mod reducers;
+mod shape;
 mod signalled;
 mod silence;
 mod slots;
 
+pub(crate) use block_moves::BlockMoves;
 pub(crate) use job::{Argument, Job};
 pub(crate) use jobs::Jobs;
 pub(crate) use launch::{Strides, Work};

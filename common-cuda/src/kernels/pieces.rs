@@ -52,7 +52,7 @@ impl<const MOST: usize, const TILE: u64> List<MOST, TILE> {
 
 impl<const MOST: usize, const TILE: u64> Argument for List<MOST, TILE> {
     /// Returns the blocks of twice as many groups as there are tiles: partly filled blocks spread over more of the device.
-    fn blocks(&self, multiprocessors: u32) -> u32 {
+    fn blocks(&mut self, multiprocessors: u32) -> u32 {
         let wanted = self.tiles.div_ceil(u64::from(THREADS / LANES) / 2);
         wanted.clamp(1, u64::from(multiprocessors)) as u32
     }

@@ -43,11 +43,13 @@ pub(crate) enum Class {
     OneShot,
     /// Copies of blocks from the memory of other ranks.
     Moves,
+    /// Copies of blocks with gaps.
+    BlockMoves,
 }
 
 impl Class {
-    pub(crate) const ALL: [Class; 6] =
-        [Class::Bits, Class::Integers, Class::Floats, Class::Pairs, Class::OneShot, Class::Moves];
+    pub(crate) const ALL: [Class; 7] =
+        [Class::Bits, Class::Integers, Class::Floats, Class::Pairs, Class::OneShot, Class::Moves, Class::BlockMoves];
 
     /// Returns the class of the kernel for an operation that applies to such elements.
     pub(crate) fn of(operation: ReduceOperation, element: Element) -> Class {
@@ -68,6 +70,7 @@ impl Class {
             Class::Pairs => Image::ReducePairs,
             Class::OneShot => Image::OneShot,
             Class::Moves => Image::Moves,
+            Class::BlockMoves => Image::BlockMoves,
         }
     }
 
@@ -79,6 +82,7 @@ impl Class {
             Class::Pairs => c"cableway_reduce_pairs",
             Class::OneShot => c"cableway_one_shot",
             Class::Moves => c"cableway_moves",
+            Class::BlockMoves => c"cableway_block_moves",
         }
     }
 }
@@ -149,7 +153,7 @@ impl Folding {
 
 impl Argument for Folding {
     /// Returns a block for as many vectors as it has threads, until the device is full. Only one block exchanges.
-    fn blocks(&self, multiprocessors: u32) -> u32 {
+    fn blocks(&mut self, multiprocessors: u32) -> u32 {
         if !self.shot.is_nothing() {
             return 1;
         }

@@ -63,7 +63,7 @@ impl OneSided {
         signal: Option<Signal<'_>>,
         request: *const Request,
     ) -> Result<Outcome, Error> {
-        let memory = Memory::of(from)?;
+        let memory = Memory::of(self.locate(from))?;
         let (place, elements) = to.into().find(memory.len)?;
         let span = self.span(place, memory.len, elements.as_deref())?;
         let asked = signal.map(|signal| self.signal(&signal, place.key.rank())).transpose()?;
@@ -108,13 +108,23 @@ impl OneSided {
         signal: Option<Signal<'_>>,
         request: *const Request,
     ) -> Result<Outcome, Error> {
-        let memory = Memory::of(into)?;
+        let memory = Memory::of(self.locate(into))?;
         let (place, elements) = from.into().find(memory.len)?;
         let span = self.span(place, memory.len, elements.as_deref())?;
         let asked = signal.map(|signal| self.signal(&signal, place.key.rank())).transpose()?;
         let (wish, local) = (Wish::Get(asked), Local::Get(memory));
         // SAFETY: the caller's promise.
         unsafe { self.move_bytes(Checked { key: place.key, span, elements, wish, local }, signal, request) }
+    }
+
+    /// Tells a buffer where it lies, if it lies in memory that this process has registered.
+    fn locate<'b>(&self, buffer: Buffer<'b>) -> Buffer<'b> {
+        let unknown = buffer.layout().is_none() && buffer.allocation().is_none() && !buffer.is_in_host();
+        if !unknown || !self.engine.devices().expected() {
+            return buffer;
+        }
+        let found = self.exposing.owner.find(buffer.address().expose_provenance(), buffer.count() as usize);
+        found.map_or(buffer, |known| known.of(buffer))
     }
 
     /// Moves the bytes of a put or get at once, if the memory is mapped here, or starts to.

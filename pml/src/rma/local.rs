@@ -26,6 +26,7 @@ pub(super) struct Memory {
     pub(super) settled: bool,
     /// The allocation that holds it, if that is known.
     allocation: Option<DeviceAllocation>,
+    in_host: bool,
     elements: Option<Box<(u64, Layout)>>,
 }
 
@@ -35,8 +36,8 @@ impl Memory {
     pub(super) fn of(buffer: Buffer<'_>) -> Result<Memory, Error> {
         let Some(layout) = buffer.layout() else {
             let (address, len) = (buffer.address().expose_provenance(), buffer.count());
-            let (settled, allocation) = (buffer.is_settled(), buffer.allocation());
-            return Ok(Memory { address, len, settled, allocation, elements: None });
+            let (settled, allocation, in_host) = (buffer.is_settled(), buffer.allocation(), buffer.is_in_host());
+            return Ok(Memory { address, len, settled, allocation, in_host, elements: None });
         };
         Memory::of_elements(buffer, layout)
     }
@@ -47,7 +48,8 @@ impl Memory {
             None => (buffer.address(), Some(Box::new((buffer.count(), layout.clone())))),
             Some((address, _)) => (address, None),
         };
-        Ok(Memory { address: address.expose_provenance(), len, settled, allocation: None, elements })
+        let (address, allocation, in_host) = (address.expose_provenance(), None, buffer.is_in_host());
+        Ok(Memory { address, len, settled, allocation, in_host, elements })
     }
 
     /// Returns the address of the first byte if the memory is one run.
@@ -75,6 +77,7 @@ impl Memory {
             None => Buffer::bytes(address, self.len).within(self.allocation),
             Some(elements) => Buffer::typed(address, elements.0, &elements.1),
         };
+        let buffer = if self.in_host { buffer.in_host() } else { buffer };
         if self.settled { buffer.settled() } else { buffer }
     }
 }

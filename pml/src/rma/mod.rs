@@ -35,6 +35,7 @@ mod mapped;
 mod operation;
 mod owner;
 mod passing;
+mod ranges;
 mod reach;
 mod registered;
 mod registry;
@@ -71,6 +72,7 @@ use exposing::Exposing;
 use exposure_wire::{EXPOSE, EXPOSED, RELEASED, REVOKE};
 use key::{Described, owning};
 use owner::{Owner, disconnect};
+use ranges::Known;
 use registry::Region;
 pub use target::Target;
 use wire::{ANSWER, ASK, Answer, Ask, SHAPE};
@@ -130,7 +132,11 @@ impl OneSided {
             return bad("it lies in several allocations: register each of them");
         }
         let region = Region { address: address.expose_provenance(), len, location };
-        let name = self.exposing.owner.add(region)?;
+        let allocation = devices.allocation_of(address, bytes);
+        // Of page-locked memory it matters that it is.
+        let in_host = (location.class == MemoryClass::Host).then_some(Known::Host);
+        let known = allocation.map(Known::Device).or(in_host);
+        let name = self.exposing.owner.add(region, known)?;
         let described = Described {
             base: region.address as u64,
             len,

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use cableway_base::Rank;
 use cableway_base::lock::{Lock, Locking};
 use cableway_common_cuda::{Devices, Location};
+use parking_lot::RwLock;
 
 use super::authenticators::Authenticators;
 use super::key::Name;
+use super::ranges::{Known, Ranges};
 use super::registry::{Pin, Region, Registry, Span};
 use super::target;
 use super::wire::{ANSWER, Answer, Ask, Change, GIVEN, SignalAsk, Update, Wish};
@@ -27,6 +29,7 @@ use crate::wire::Malformed;
 /// The registered memory of a process.
 pub(super) struct Owner {
     registry: Lock<Registry>,
+    ranges: RwLock<Ranges>,
     authenticators: Lock<Authenticators>,
     shapes: Gathered,
     words: Words,
@@ -36,22 +39,39 @@ impl Default for Owner {
     fn default() -> Self {
         let real = Locking::REAL;
         let (registry, authenticators) = (Lock::new(real, Registry::default()), Lock::new(real, Default::default()));
-        Owner { registry, authenticators, shapes: Gathered::default(), words: Words::default() }
+        Owner {
+            registry,
+            ranges: RwLock::default(),
+            authenticators,
+            shapes: Gathered::default(),
+            words: Words::default(),
+        }
     }
 }
 
 impl Owner {
-    /// Adds memory, whose location was looked up.
-    pub(super) fn add(&self, region: Region) -> Result<Name, Error> {
+    /// Adds memory, whose location was looked up, and what buffers in it can be told of that.
+    pub(super) fn add(&self, region: Region, known: Option<Known>) -> Result<Name, Error> {
         let drawn = self.authenticators.lock().draw();
         let authenticator = drawn.ok_or(Error::BadRegistration { reason: "the system has no random numbers" })?;
         let added = self.registry.lock().add(region, authenticator);
-        added.ok_or(Error::BadRegistration { reason: "its addresses wrap around" })
+        let name = added.ok_or(Error::BadRegistration { reason: "its addresses wrap around" })?;
+        if let Some(known) = known {
+            self.ranges.write().add(region.range(), known);
+        }
+        Ok(name)
     }
 
     /// Admits no more accesses.
-    pub(super) fn close(&self, name: &Name) {
-        self.registry.lock().close(name);
+    pub(super) fn close(&self, name: &Name, region: &Region) {
+        if self.registry.lock().close(name) {
+            self.ranges.write().remove(region.range());
+        }
+    }
+
+    /// Returns where bytes lie, if they are registered.
+    pub(super) fn find(&self, address: usize, len: usize) -> Option<Known> {
+        self.ranges.read().find(address, len)
     }
 
     /// Removes closed memory unless an access is under way. Returns whether it is removed.

@@ -73,7 +73,7 @@ impl Registered {
             return;
         }
         let name = &self.key.name();
-        self.exposing.owner.close(name);
+        self.exposing.owner.close(name, &self.region);
         let remove = || self.exposing.remove(&self.poster, name);
         // Nobody accesses most memory at its end.
         if remove() {

@@ -17,6 +17,13 @@ pub(crate) struct Region {
     pub(super) location: Location,
 }
 
+impl Region {
+    /// Returns the address of the first byte, and that behind the last one.
+    pub(super) fn range(&self) -> (usize, usize) {
+        (self.address, self.address.saturating_add(self.len as usize))
+    }
+}
+
 /// Bytes of a registration, as a peer names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -133,11 +140,9 @@ impl Registry {
         entry.pins -= 1;
     }
 
-    /// Admits no more accesses to a registration of this process.
-    pub(super) fn close(&mut self, name: &Name) {
-        if let Some(entry) = self.entry(name) {
-            entry.closed = true;
-        }
+    /// Admits no more accesses to a registration of this process. Returns false if it was closed before.
+    pub(super) fn close(&mut self, name: &Name) -> bool {
+        self.entry(name).is_some_and(|entry| !std::mem::replace(&mut entry.closed, true))
     }
 
     /// Removes a registration that was closed, unless an access is under way. Returns whether it is removed.

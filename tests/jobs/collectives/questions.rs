@@ -1,10 +1,9 @@
 //! Collective operations ask the driver nothing that they know.
 
-use std::ffi::{CStr, c_char};
-
 use cableway::{BufferKind, DeviceBuffer, DeviceIndex, ReduceOperation, World};
 
 use super::{Driver, Outcome, expect, one_shot};
+use crate::driver_calls::DriverCalls;
 
 const WARM_UP: usize = 20;
 const ROUNDS: usize = 50;
@@ -22,7 +21,7 @@ pub(super) fn in_host_memory() -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
     let device = DeviceBuffer::new(world.devices(), DeviceIndex(0), BufferKind::Device, 64)?;
-    let calls = counter()?;
+    let calls = DriverCalls::find()?;
     let operations = || -> Outcome {
         let (mut sum, mut said) = ([1.0_f64; 8], [7_u8; 16]);
         on.allreduce_in_place(&mut sum, ReduceOperation::Sum)?;
@@ -36,34 +35,12 @@ pub(super) fn in_host_memory() -> Outcome {
         operations()?;
     }
     on.barrier()?;
-    let before = calls();
+    let before = calls.all();
     for _ in 0..ROUNDS {
         operations()?;
     }
-    let asked = calls() - before;
+    let asked = calls.all() - before;
     on.barrier()?;
     drop(device);
     expect(asked, 0)
-}
-
-/// Returns a function that counts all calls of the simulated driver.
-fn counter() -> Result<impl Fn() -> i64, Box<dyn std::error::Error>> {
-    type Count = unsafe extern "C" fn(*const c_char) -> i64;
-    let vendor = sim_cuda::Vendor::tested();
-    let name: &CStr = match vendor {
-        sim_cuda::Vendor::Nvidia => c"simCudaCallCount",
-        sim_cuda::Vendor::Amd => c"simHipCallCount",
-    };
-    let path = vendor.folder().ok_or("there is no simulated driver")?.join(vendor.library());
-    // SAFETY: the driver is loaded already, so no initialisers run. Its function has this signature.
-    let (library, count) = unsafe {
-        let library = libloading::Library::new(path)?;
-        let count = *library.get::<Count>(name.to_bytes_with_nul())?;
-        (library, count)
-    };
-    Ok(move || {
-        let _loaded = &library;
-        // SAFETY: null asks for the sum of all calls.
-        unsafe { count(std::ptr::null()) }
-    })
 }

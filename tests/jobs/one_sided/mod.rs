@@ -8,6 +8,7 @@ mod layouts;
 mod matrix;
 mod moves;
 mod posts;
+mod questions;
 mod stores;
 mod words;
 
@@ -49,6 +50,7 @@ pub(crate) const TESTS: &[Test] = &[
         crate::faults::survived_all("sm", finish(role_job(3, &options, "one_sided_dies").env(WINDOWS, "shared")));
     }),
     ("one_sided::very_many_puts_to_a_target_without_progress", posts::over_every_transport),
+    ("one_sided::registered_memory_is_not_asked_about", questions::job),
     ("one_sided::matrix_of_puts", || matrix::jobs("one_sided_matrix_puts")),
     ("one_sided::matrix_of_puts_with_signals", || matrix::jobs("one_sided_matrix_signals")),
     ("one_sided::matrix_of_gets", || matrix::jobs("one_sided_matrix_gets")),
@@ -79,6 +81,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("one_sided_fenced_stores", stores::fenced),
     ("one_sided_ended_stores", stores::ended),
     ("one_sided_outstanding", posts::outstanding),
+    ("one_sided_questions", questions::from_registered_memory),
     ("one_sided_matrix_puts", matrix::puts),
     ("one_sided_matrix_signals", matrix::signals),
     ("one_sided_matrix_gets", matrix::gets),

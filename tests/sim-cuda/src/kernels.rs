@@ -43,6 +43,7 @@ enum Kernel {
     Reduce(Class),
     Signalled,
     Moves,
+    BlockMoves,
     Spin,
 }
 
@@ -58,6 +59,7 @@ const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_reduce_pairs", Kernel::Reduce(Class::Pairs)),
     ("cableway_one_shot", Kernel::Reduce(Class::OneShot)),
     ("cableway_moves", Kernel::Moves),
+    ("cableway_block_moves", Kernel::BlockMoves),
     // That of the benchmarks, `src/cli/pingpong/stream/spin.ptx`.
     ("cableway_spin", Kernel::Spin),
 ];
@@ -124,12 +126,35 @@ struct Side {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Strided {
-    job: Job,
+struct Shape {
     elements: u32,
     width: u32,
     to: Side,
     from: Side,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Strided {
+    job: Job,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Spread {
+    tile: u64,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct BlockMoves {
+    job: Job,
+    tiles: u64,
+    count: u32,
+    each: u32,
+    spreads: [Spread; 16],
 }
 
 static MODULES: AfterInit<Mutex<Handles<Module>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5400_0000_0000)));
@@ -138,6 +163,7 @@ static FUNCTIONS: AfterInit<Mutex<Handles<Function>>> = AfterInit::new(|| Mutex:
 enum Arguments {
     Pieces(Box<Copies>),
     Moves(Box<Moves>),
+    BlockMoves(Box<BlockMoves>),
     Strided(Strided),
     Packed(Packed),
     Reduce(Class, Box<Reduction>),
@@ -148,6 +174,7 @@ impl Arguments {
         match self {
             Arguments::Pieces(pieces) => pieces.job,
             Arguments::Moves(moves) => moves.job,
+            Arguments::BlockMoves(moves) => moves.job,
             Arguments::Strided(strided) => strided.job,
             Arguments::Packed(packed) => packed.job,
             Arguments::Reduce(_, reduction) => reduction.job,
@@ -181,6 +208,7 @@ impl Launch {
             match &self.arguments {
                 Arguments::Pieces(pieces) => copy_tiles(pieces, block, blocks, &mut self.memory),
                 Arguments::Moves(moves) => copy_tiles(moves, block, blocks, &mut self.memory),
+                Arguments::BlockMoves(moves) => copy_spread_tiles(moves, block, blocks, &mut self.memory),
                 Arguments::Strided(strided) => copy_elements(strided, block, blocks, &mut self.memory),
                 Arguments::Packed(packed) => packed.run(block, &mut self.memory),
                 Arguments::Reduce(class, reduction) => reduction.run(*class, block, blocks, &mut self.memory),
@@ -238,25 +266,40 @@ fn copy_tiles<const MOST: usize, const TILE: u64>(
 }
 
 fn copy_elements(strided: &Strided, block: u64, blocks: u64, memory: &mut Memory) {
-    let width = strided.width;
-    let at = |side: &Side, index: u32| {
-        let mut address = side.address + u64::from(index % side.block * width);
-        let mut rest = index / side.block;
-        for (count, stride) in side.count.into_iter().zip(side.stride) {
-            address = address.wrapping_add_signed(stride * i64::from(rest % count));
-            rest /= count;
-        }
-        address
-    };
-    let threads = u64::from(THREADS);
-    for first in (block * threads..u64::from(strided.elements)).step_by((blocks * threads) as usize) {
-        for index in first..(first + threads).min(strided.elements.into()) {
-            let (to, from) = (at(&strided.to, index as u32), at(&strided.from, index as u32));
-            if !(to | from).is_multiple_of(width.into()) {
-                crash("a kernel's element, which is not aligned, at", (to | from) as usize);
+    let (threads, elements) = (u64::from(THREADS), u64::from(strided.shape.elements));
+    for first in (block * threads..elements).step_by((blocks * threads) as usize) {
+        (first..(first + threads).min(elements)).for_each(|index| strided.shape.copy(index as u32, memory));
+    }
+}
+
+fn copy_spread_tiles(moves: &BlockMoves, block: u64, blocks: u64, memory: &mut Memory) {
+    let of_tile = u64::from(THREADS) * u64::from(moves.each);
+    for tile in (block..moves.tiles).step_by(blocks as usize) {
+        let list = &moves.spreads[..moves.count as usize];
+        let spread = list[list.partition_point(|spread| spread.tile <= tile) - 1];
+        let first = (tile - spread.tile) * of_tile;
+        let until = (first + of_tile).min(spread.shape.elements.into());
+        (first..until).for_each(|index| spread.shape.copy(index as u32, memory));
+    }
+}
+
+impl Shape {
+    fn copy(&self, index: u32, memory: &mut Memory) {
+        let width = self.width;
+        let at = |side: &Side| {
+            let mut address = side.address + u64::from(index % side.block * width);
+            let mut rest = index / side.block;
+            for (count, stride) in side.count.into_iter().zip(side.stride) {
+                address = address.wrapping_add_signed(stride * i64::from(rest % count));
+                rest /= count;
             }
-            memory.copy(to, from, width.into());
+            address
+        };
+        let (to, from) = (at(&self.to), at(&self.from));
+        if !(to | from).is_multiple_of(width.into()) {
+            crash("a kernel's element, which is not aligned, at", (to | from) as usize);
         }
+        memory.copy(to, from, width.into());
     }
 }
 
@@ -347,6 +390,7 @@ fn launch(
         match kernel {
             Kernel::Pieces => Arguments::Pieces(Box::new(argument.cast::<Copies>().read_unaligned())),
             Kernel::Moves => Arguments::Moves(Box::new(argument.cast::<Moves>().read_unaligned())),
+            Kernel::BlockMoves => Arguments::BlockMoves(Box::new(argument.cast::<BlockMoves>().read_unaligned())),
             Kernel::Strided => Arguments::Strided(argument.cast::<Strided>().read_unaligned()),
             Kernel::Resident => {
                 let argument = argument.cast::<resident::Argument>().read_unaligned();

@@ -1,6 +1,6 @@
 //! The copy of a block from the memory of another rank.
 
-use cableway_common_cuda::{CopyBatch, CopyShape, Devices, Move, Order};
+use cableway_common_cuda::{BlockCopy, CopyBatch, CopyShape, Devices, Order};
 use cableway_pml::{DeviceMapping, DeviceRange, PeerBlocks};
 
 use super::blocks::{DeviceBlocks, Source};
@@ -37,11 +37,14 @@ impl Fetch {
         matches!(self.how, CopyShape::Run)
     }
 
-    /// Returns the copy as one that a kernel of the device makes, unless the blocks have gaps or no kernel reaches them.
-    pub(super) fn as_move(&self, devices: &Devices) -> Option<Move> {
-        let Fetch { from, to, .. } = self;
-        let reached = self.is_run() && devices.kernel_reaches(&to.location, to.address);
-        reached.then(|| Move { to: to.address, from: from.address().cast_const(), len: to.len })
+    /// Returns the copy as one that a kernel of the device makes, unless no kernel reaches the blocks.
+    pub(super) fn by_kernel(&self, devices: &Devices) -> Option<BlockCopy> {
+        let Fetch { from, to, how } = self;
+        let reached = devices.kernel_reaches(&to.location, to.address);
+        reached.then(|| match how {
+            CopyShape::Blocks(copy) => **copy,
+            _ => BlockCopy::run(to.address, from.address().cast_const(), to.len),
+        })
     }
 
     /// Adds the copy to a batch of the device to which the memory is mapped.

@@ -244,13 +244,9 @@ impl Peer {
             }
     }
 
-    /// Checks whether this rank copies its block from the peer's memory as one run, as far as is known.
+    /// Checks whether this rank copies its block from the peer's memory, as far as is known.
     pub(super) fn may_be_fetched(&self) -> bool {
-        match &self.borrowed.input {
-            Input::Unknown => true,
-            Input::Fetched(fetch) => fetch.is_run(),
-            _ => false,
-        }
+        matches!(self.borrowed.input, Input::Unknown | Input::Fetched(_))
     }
 
     /// Returns the address of this rank's share of the peer's input, which begins so many bytes into it.

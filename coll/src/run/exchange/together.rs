@@ -3,12 +3,11 @@
 //! Two copies of 32 KiB, by a copy engine and within the device, take 16.7 us, and one kernel 11.5
 //! (`docs/decisions/014-own-blocks.md`).
 
-use cableway_common_cuda::{KernelRun, Move, Order};
-use cableway_pml::DeviceRange;
+use cableway_common_cuda::{BlockCopy, CopyShape, KernelRun, Move, Order};
 use smallvec::SmallVec;
 
-use super::blocks::DeviceBlocks;
-use super::fetch;
+use super::blocks::{DeviceBlocks, Source};
+use super::fetch::{self, Fetch};
 use super::peer::Peer;
 use super::scene::Scene;
 use crate::error::Error;
@@ -20,9 +19,9 @@ const MOST: u64 = 16 << 20;
 
 /// The copies of a rank by one kernel, once all of them can begin.
 pub(super) struct Together {
-    /// This rank's own block: two runs of one length, which kernels reach.
-    from: DeviceRange,
-    to: DeviceRange,
+    /// This rank's own block, which kernels reach on both sides.
+    from: DeviceBlocks,
+    to: DeviceBlocks,
 }
 
 impl Together {
@@ -31,32 +30,48 @@ impl Together {
         let (Exchange::Move(moves), Working::Device(at)) = (scene.exchange, &scene.site.working) else { return None };
         let devices = &scene.shared.pools.devices;
         let bytes: u64 = moves.receives.iter().map(|block| scene.plan.packed_len(block)).sum();
-        if bytes > MOST || !devices.can_move_now(at) {
+        if bytes > MOST {
             return None;
         }
         // Without an own block a copy engine makes one copy for each rank, and needs no room on the device.
         let (from, to) = moves.own_copy(scene.plan)?;
         let (from, to) = (scene.here(&from)?, scene.here(&to)?);
-        let reached = |side: &DeviceBlocks| {
-            side.blocks.is_none() && devices.kernel_reaches(&side.range.location, side.range.address)
-        };
-        let possible = from.range.len == to.range.len && reached(&from) && reached(&to);
-        possible.then_some(Together { from: from.range, to: to.range })
+        let reached = |side: &DeviceBlocks| devices.kernel_reaches(&side.range.location, side.range.address);
+        let own = Together { from, to };
+        let loaded = if own.is_run() { devices.can_move_now(at) } else { devices.can_move_blocks_now(at) };
+        (loaded && from.bytes() == to.bytes() && reached(&from) && reached(&to)).then_some(own)
+    }
+
+    /// Checks whether the own block is one run on both sides.
+    fn is_run(&self) -> bool {
+        self.from.blocks.is_none() && self.to.blocks.is_none()
     }
 
     /// Begins the copies. Returns `None` if other mechanisms must make them.
     pub(super) fn begin(&self, scene: &Scene<'_>, peers: &[Peer]) -> Result<Option<KernelRun>, Error> {
         let Working::Device(at) = &scene.site.working else { return Ok(None) };
-        let devices = &scene.shared.pools.devices;
+        let (devices, Together { from, to }) = (&scene.shared.pools.devices, self);
         let fetches = || peers.iter().filter_map(Peer::fetch);
-        let others: Option<SmallVec<[Move; 8]>> = fetches().map(|fetch| fetch.as_move(devices)).collect();
-        let Some(mut moves) = others else { return Ok(None) };
-        let Together { from, to } = self;
-        moves.push(Move { to: to.address, from: from.address.cast_const(), len: to.len });
-        let own = [from, to].map(|side| devices.order(&side.location));
+        let others: Option<SmallVec<[BlockCopy; 4]>> = fetches().map(|fetch| fetch.by_kernel(devices)).collect();
+        let Some(mut copies) = others else { return Ok(None) };
+        copies.push(match to.copy_from(&Source { address: from.range.address, blocks: from.blocks }) {
+            CopyShape::Blocks(copy) => *copy,
+            _ => BlockCopy::run(to.range.address, from.range.address, to.range.len),
+        });
+        let own = [from, to].map(|side| devices.order(&side.range.location));
         let order = own.into_iter().fold(fetch::order_of(fetches(), devices), Order::max);
-        // SAFETY: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last answer.
-        // Blocks of an operation do not overlap.
-        Ok(unsafe { devices.begin_moves(at, order, &moves) }?)
+        // SAFETY of both: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last
+        // answer. Blocks of an operation do not overlap.
+        if self.is_run() && fetches().all(Fetch::is_run) {
+            let as_move = |copy: &BlockCopy| Move { to: copy.dst, from: copy.src, len: copy.len as usize };
+            let moves: SmallVec<[Move; 4]> = copies.iter().map(as_move).collect();
+            // SAFETY: as said.
+            return Ok(unsafe { devices.begin_moves(at, order, &moves) }?);
+        }
+        if !devices.can_move_blocks_now(at) {
+            return Ok(None);
+        }
+        // SAFETY: as said.
+        Ok(unsafe { devices.begin_block_moves(at, order, &copies) }?)
     }
 }
