@@ -1,4 +1,4 @@
-// Blocks of bytes at regular distances. The structures match those in common-cuda/src/kernels/launch.rs.
+// Blocks of bytes at regular distances. The structures match those in common-cuda/src/kernels/shape.rs.
 
 #pragma once
 

@@ -20,12 +20,12 @@ fn wait_for_kernels(devices: &Devices, at: &Location) {
     panic!("the kernel is not loaded");
 }
 
-/// Rows of `block` bytes, and as many in each of up to two more dimensions.
+/// Describes blocks of `block` bytes in up to three dimensions.
 fn rows(offset: i64, block: u64, dimensions: [(u64, i64); 3]) -> Strided {
     Strided { offset, block, dimensions }
 }
 
-/// The offset of each byte of blocks, in packing order.
+/// Returns the offset of each byte of blocks, in packing order.
 fn places(blocks: &Strided) -> Vec<usize> {
     let [first, second, third] = blocks.dimensions;
     let mut all = Vec::new();

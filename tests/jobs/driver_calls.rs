@@ -36,11 +36,11 @@ impl DriverCalls {
 
     /// Returns how often the driver was asked about an address.
     pub(crate) fn questions(&self) -> i64 {
-        let name: &CStr = match sim_cuda::Vendor::tested() {
-            sim_cuda::Vendor::Nvidia => c"cuPointerGetAttributes",
-            sim_cuda::Vendor::Amd => c"hipPointerGetAttributes",
+        let names: &[&CStr] = match sim_cuda::Vendor::tested() {
+            sim_cuda::Vendor::Nvidia => &[c"cuPointerGetAttributes"],
+            sim_cuda::Vendor::Amd => &[c"hipPointerGetAttributes", c"hipPointerGetAttribute"],
         };
-        // SAFETY: a terminated name.
-        unsafe { (self.count)(name.as_ptr()) }
+        // SAFETY: terminated names.
+        names.iter().map(|name| unsafe { (self.count)(name.as_ptr()) }).sum()
     }
 }

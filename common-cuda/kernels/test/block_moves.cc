@@ -52,15 +52,22 @@ int main(int argc, char **argv) {
             u32 count[3] = {1, 1, 1}, turned[3] = {1, 1, 1};
             // The host leaves no dimension out before one that it uses.
             for (u32 k = 0; k < used; k++) count[k] = turned[used - 1 - k] = 2 + (u32)below(4);
-            u32 blocks = count[0] * count[1] * count[2];
+            u32 blocks = count[0] * count[1] * count[2], elements = below(8) == 0 ? 0 : blocks * block;
             u64 spans[2];
             struct Shape shape = {
-                blocks * block, width, side(width, block, turned, &spans[0]), side(width, block, count, &spans[1])};
-            for (u64 k = 0; k < shape.elements; k++)
-                for (u32 byte = 0; byte < width; byte++)
-                    expected[to + place(shape.to, width, k) + byte] = source[from + place(shape.from, width, k) + byte];
+                elements, width, side(width, block, turned, &spans[0]), side(width, block, count, &spans[1])};
             shape.to.address = (u64)target.data() + to;
+            // From the last block of the first dimension to the first one.
+            if (below(2) == 0) {
+                shape.to.address += (u64)shape.to.stride[0] * (shape.to.count[0] - 1);
+                shape.to.stride[0] = -shape.to.stride[0];
+            }
             shape.from.address = (u64)source.data() + from;
+            for (u64 k = 0; k < shape.elements; k++)
+                for (u32 byte = 0; byte < width; byte++) {
+                    u64 at = shape.to.address - (u64)target.data() + place(shape.to, width, k) + byte;
+                    expected[at] = source[from + place(shape.from, width, k) + byte];
+                }
             moves.spread[i] = {moves.tiles, shape};
             u64 tile = (u64)moves.each * THREADS;
             moves.tiles += (shape.elements + tile - 1) / tile;

@@ -159,7 +159,14 @@ impl Devices {
         if self.expected() { self.look_up(address, len) } else { Location::HOST }
     }
 
-    /// Does the same for memory of the host. Asks the driver only if it matters whether the memory is page-locked.
+    /// Checks whether [`classify`](Self::classify) asks a driver about this memory.
+    #[inline]
+    pub fn asks_about(&self, address: *const u8, len: usize) -> bool {
+        self.expected() && len != 0 && !host_ranges::certain(address as usize, len)
+    }
+
+    /// Does what [`classify`](Self::classify) does, for memory of the host. Asks the driver only if it matters whether the memory is
+    /// page-locked.
     #[inline]
     pub fn classify_in_host(&self, address: *const u8, len: usize) -> Location {
         if host_ranges::is_small(len) { Location::HOST } else { self.classify(address, len) }
@@ -175,7 +182,12 @@ impl Devices {
     /// Returns the allocation that holds memory, if its location does not change. Asks the driver. `None` for memory of the
     /// host, of pools and of `cuMemCreate`, for managed memory, and while a capture hides something.
     pub fn allocation_of(&self, address: *const u8, len: usize) -> Option<DeviceAllocation> {
-        let allocation = DeviceAllocation(NonZeroU64::new(self.classify(address, len).buffer_id)?);
+        self.allocation_at(&self.classify(address, len))
+    }
+
+    /// Returns the same for memory that was classified as `at`. Never asks the driver.
+    pub fn allocation_at(&self, at: &Location) -> Option<DeviceAllocation> {
+        let allocation = DeviceAllocation(NonZeroU64::new(at.buffer_id)?);
         self.located(allocation).map(|_| allocation)
     }
 

@@ -70,6 +70,7 @@ impl Devices {
         // SAFETY: the caller's promise. The class declares this argument.
         unsafe { queue.begin(Class::Moves, order, list) }
     }
+
     /// Does the same for copies of blocks at regular distances.
     ///
     /// # Safety

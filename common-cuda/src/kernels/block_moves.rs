@@ -32,7 +32,7 @@ pub(crate) struct BlockMoves {
 const _: () = assert!(size_of::<BlockMoves>() == 32 + MOST * (8 + size_of::<Shape>()));
 
 impl BlockMoves {
-    /// Describes copies of more than nothing. Returns `None` if they are too many, or a count exceeds the kernel's range.
+    /// Describes copies. Returns `None` if they are too many, or a count exceeds the kernel's range.
     pub(crate) fn new(copies: &[BlockCopy]) -> Option<BlockMoves> {
         let none = Spread { tile: 0, shape: Shape::NOTHING };
         let mut moves =

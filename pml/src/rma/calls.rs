@@ -120,10 +120,12 @@ impl OneSided {
     /// Tells a buffer where it lies, if it lies in memory that this process has registered.
     fn locate<'b>(&self, buffer: Buffer<'b>) -> Buffer<'b> {
         let unknown = buffer.layout().is_none() && buffer.allocation().is_none() && !buffer.is_in_host();
-        if !unknown || !self.engine.devices().expected() {
+        let (address, len) = (buffer.address(), buffer.count() as usize);
+        // Another thread may have held the lock when this process was forked.
+        if !unknown || self.engine.is_forked() || !self.engine.devices().asks_about(address, len) {
             return buffer;
         }
-        let found = self.exposing.owner.find(buffer.address().expose_provenance(), buffer.count() as usize);
+        let found = self.exposing.owner.find(address.expose_provenance(), len);
         found.map_or(buffer, |known| known.of(buffer))
     }
 

@@ -6,7 +6,8 @@
 //! costs less, the caller moves the data by itself.
 //!
 //! - `key`: the remote key. `registry`: the table of registered memory, pure state. `wire`: asks and answers.
-//! - `target`: what a put or get reaches. `authenticators`: the secrets of keys. `owner`: serves asks. `words`: signals and atomic operations, by the owner's CPU. `registered`: a registration.
+//! - `target`: what a put or get reaches. `authenticators`: the secrets of keys. `owner`: serves asks. `words`: signals and atomic operations, by the owner's CPU. `registered`: a registration. `ranges`: where registered memory
+//!   lies, by its addresses.
 //! - `window`: numbers, fences and completion of the operations to a target, pure state.
 //! - `calls`: the calls that start operations. `operation`, `local`, `caller`: operations under way. `watch`: reports targets that
 //!   die.
@@ -132,7 +133,7 @@ impl OneSided {
             return bad("it lies in several allocations: register each of them");
         }
         let region = Region { address: address.expose_provenance(), len, location };
-        let allocation = devices.allocation_of(address, bytes);
+        let allocation = devices.allocation_at(&location);
         // Of page-locked memory it matters that it is.
         let in_host = (location.class == MemoryClass::Host).then_some(Known::Host);
         let known = allocation.map(Known::Device).or(in_host);

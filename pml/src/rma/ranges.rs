@@ -46,7 +46,8 @@ impl Ranges {
         entry.registrations += 1;
     }
 
-    /// Removes a registration that was added.
+    /// Removes a registration. If it was not added, because nothing was known of its memory then, it takes away what an equal one
+    /// has added, and the driver is asked again.
     pub(super) fn remove(&mut self, range: Range) {
         if let Some(entry) = self.0.get_mut(&range) {
             entry.registrations -= 1;

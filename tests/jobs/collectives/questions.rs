@@ -20,6 +20,7 @@ pub(super) fn jobs() {
 pub(super) fn in_host_memory() -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
+    world.devices().initialise()?;
     let device = DeviceBuffer::new(world.devices(), DeviceIndex(0), BufferKind::Device, 64)?;
     let calls = DriverCalls::find()?;
     let operations = || -> Outcome {

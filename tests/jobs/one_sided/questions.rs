@@ -30,7 +30,10 @@ pub(super) fn from_registered_memory() -> Outcome {
     let bytes = pattern(LEN, world.rank());
     let (registered, other) = (on_device(&world, device, &bytes)?, on_device(&world, device, &bytes)?);
     let addresses = [registered.as_device_ptr(), other.as_device_ptr()];
-    let window = [Window::Device(world.register(registered)?)];
+    let source = world.register(registered)?;
+    // So long that it lies in no heap.
+    let in_host = world.register(vec![7_u8; 1 << 20])?;
+    let window = [Window::new(&world, Some(device), LEN)?];
     let keys = exchange(on, &window)?;
     if world.rank() == 0 {
         let calls = DriverCalls::find()?;
@@ -42,8 +45,17 @@ pub(super) fn from_registered_memory() -> Outcome {
             (0..ROUNDS).try_for_each(|_| on.put(&from, keys[1].at(0)))?;
             Ok(calls.questions() - before)
         };
+        // SAFETY: an address, which is read from only.
+        let host = unsafe { in_host.as_slice() }.as_ptr().cast_mut();
+        expect(asked(host)?, 0)?;
         expect(asked(addresses[1])? >= ROUNDS, true)?;
         expect(asked(addresses[0])?, 0)?;
+        // Once the registration has ended, the memory may be freed.
+        let memory = source.into_memory();
+        expect(asked(memory.as_device_ptr())? >= ROUNDS, true)?;
+        let host = in_host.into_memory();
+        expect(asked(host.as_ptr().cast_mut())? >= ROUNDS, true)?;
+        (0..4).try_for_each(|_| asked(addresses[1]).map(drop))?;
     }
     on.barrier()?;
     if world.rank() == 1 {

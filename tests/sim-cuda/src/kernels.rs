@@ -19,8 +19,9 @@ use parking_lot::Mutex;
 use crate::abi::{Out, Text, driver_api};
 use crate::capture;
 use crate::context::current;
-use crate::driver::{AfterInit, Handles, crash, fresh_id};
+use crate::driver::{AfterInit, Handles, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::kernel_copies::{BlockMoves, Copies, Moves, Strided};
 use crate::kernel_memory::{Job, Memory, THREADS};
 use crate::one_shot;
 use crate::packed::Packed;
@@ -84,78 +85,11 @@ struct Function {
     context: u64,
 }
 
-/// The groups of a block, each of which copies a tile at a time.
-const GROUPS: u64 = 512 / 32;
 /// The indices of a job's words that say it is revoked, has started, has ended, waited in vain for other ranks.
 const REVOKED: u64 = 0;
 const STARTED: u64 = 16;
 const ENDED: u64 = 32;
 const LATE: u64 = 48;
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Piece {
-    to: u64,
-    from: u64,
-    len: u64,
-    tile: u64,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Pieces<const MOST: usize, const TILE: u64> {
-    job: Job,
-    tiles: u64,
-    count: u64,
-    pieces: [Piece; MOST],
-}
-
-/// Copies that can be revoked.
-type Copies = Pieces<64, 4096>;
-/// Copies that cannot.
-type Moves = Pieces<16, 2048>;
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Side {
-    address: u64,
-    stride: [i64; 3],
-    block: u32,
-    count: [u32; 3],
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Shape {
-    elements: u32,
-    width: u32,
-    to: Side,
-    from: Side,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Strided {
-    job: Job,
-    shape: Shape,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Spread {
-    tile: u64,
-    shape: Shape,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct BlockMoves {
-    job: Job,
-    tiles: u64,
-    count: u32,
-    each: u32,
-    spreads: [Spread; 16],
-}
 
 static MODULES: AfterInit<Mutex<Handles<Module>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5400_0000_0000)));
 static FUNCTIONS: AfterInit<Mutex<Handles<Function>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5500_0000_0000)));
@@ -206,10 +140,10 @@ impl Launch {
         }
         if self.goes {
             match &self.arguments {
-                Arguments::Pieces(pieces) => copy_tiles(pieces, block, blocks, &mut self.memory),
-                Arguments::Moves(moves) => copy_tiles(moves, block, blocks, &mut self.memory),
-                Arguments::BlockMoves(moves) => copy_spread_tiles(moves, block, blocks, &mut self.memory),
-                Arguments::Strided(strided) => copy_elements(strided, block, blocks, &mut self.memory),
+                Arguments::Pieces(pieces) => pieces.run(block, blocks, &mut self.memory),
+                Arguments::Moves(moves) => moves.run(block, blocks, &mut self.memory),
+                Arguments::BlockMoves(moves) => moves.run(block, blocks, &mut self.memory),
+                Arguments::Strided(strided) => strided.run(block, blocks, &mut self.memory),
                 Arguments::Packed(packed) => packed.run(block, &mut self.memory),
                 Arguments::Reduce(class, reduction) => reduction.run(*class, block, blocks, &mut self.memory),
             }
@@ -246,60 +180,6 @@ impl Work for Launch {
         self.block(self.next);
         self.next += 1;
         self.next == self.blocks
-    }
-}
-
-fn copy_tiles<const MOST: usize, const TILE: u64>(
-    pieces: &Pieces<MOST, TILE>,
-    block: u64,
-    blocks: u64,
-    memory: &mut Memory,
-) {
-    for group in 0..GROUPS {
-        for tile in (block + blocks * group..pieces.tiles).step_by((blocks * GROUPS) as usize) {
-            let list = &pieces.pieces[..pieces.count as usize];
-            let piece = list[list.partition_point(|piece| piece.tile <= tile) - 1];
-            let at = (tile - piece.tile) * TILE;
-            memory.copy(piece.to + at, piece.from + at, TILE.min(piece.len - at));
-        }
-    }
-}
-
-fn copy_elements(strided: &Strided, block: u64, blocks: u64, memory: &mut Memory) {
-    let (threads, elements) = (u64::from(THREADS), u64::from(strided.shape.elements));
-    for first in (block * threads..elements).step_by((blocks * threads) as usize) {
-        (first..(first + threads).min(elements)).for_each(|index| strided.shape.copy(index as u32, memory));
-    }
-}
-
-fn copy_spread_tiles(moves: &BlockMoves, block: u64, blocks: u64, memory: &mut Memory) {
-    let of_tile = u64::from(THREADS) * u64::from(moves.each);
-    for tile in (block..moves.tiles).step_by(blocks as usize) {
-        let list = &moves.spreads[..moves.count as usize];
-        let spread = list[list.partition_point(|spread| spread.tile <= tile) - 1];
-        let first = (tile - spread.tile) * of_tile;
-        let until = (first + of_tile).min(spread.shape.elements.into());
-        (first..until).for_each(|index| spread.shape.copy(index as u32, memory));
-    }
-}
-
-impl Shape {
-    fn copy(&self, index: u32, memory: &mut Memory) {
-        let width = self.width;
-        let at = |side: &Side| {
-            let mut address = side.address + u64::from(index % side.block * width);
-            let mut rest = index / side.block;
-            for (count, stride) in side.count.into_iter().zip(side.stride) {
-                address = address.wrapping_add_signed(stride * i64::from(rest % count));
-                rest /= count;
-            }
-            address
-        };
-        let (to, from) = (at(&self.to), at(&self.from));
-        if !(to | from).is_multiple_of(width.into()) {
-            crash("a kernel's element, which is not aligned, at", (to | from) as usize);
-        }
-        memory.copy(to, from, width.into());
     }
 }
 

@@ -68,6 +68,7 @@ mod graph_calls;
 mod half;
 mod host;
 mod ipc;
+mod kernel_copies;
 mod kernel_memory;
 mod kernels;
 mod landing;

@@ -52,6 +52,7 @@ shared! {
     half = "../../sim-cuda/src/half.rs";
     host = "../../sim-cuda/src/host.rs";
     ipc = "../../sim-cuda/src/ipc.rs";
+    kernel_copies = "../../sim-cuda/src/kernel_copies.rs";
     kernel_memory = "../../sim-cuda/src/kernel_memory.rs";
     kernels = "../../sim-cuda/src/kernels.rs";
     landing = "../../sim-cuda/src/landing.rs";

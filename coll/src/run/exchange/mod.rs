@@ -140,9 +140,7 @@ impl Exchanging {
         if failed {
             return Ok(());
         }
-        if !self.peers.iter().all(Peer::may_be_fetched) {
-            self.together = None;
-        }
+        self.together = self.together.take().filter(|together| together.may_still(scene, &self.peers));
         if self.together.is_none() {
             self.own.begin(scene)?;
         }

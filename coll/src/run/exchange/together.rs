@@ -1,6 +1,6 @@
 //! Little data of an allgather or an alltoall: one kernel copies the blocks of all ranks.
 //!
-//! Two copies of 32 KiB, by a copy engine and within the device, take 16.7 us, and one kernel 11.5
+//! Two copies of 32 KiB, by a copy engine and within the device, take 16.1 us, and one kernel 11.4
 //! (`docs/decisions/014-own-blocks.md`).
 
 use cableway_common_cuda::{BlockCopy, CopyShape, KernelRun, Move, Order};
@@ -40,6 +40,14 @@ impl Together {
         let own = Together { from, to };
         let loaded = if own.is_run() { devices.can_move_now(at) } else { devices.can_move_blocks_now(at) };
         (loaded && from.bytes() == to.bytes() && reached(&from) && reached(&to)).then_some(own)
+    }
+
+    /// Checks whether one kernel may still copy everything, as far as is known of the other ranks' blocks.
+    pub(super) fn may_still(&self, scene: &Scene<'_>, peers: &[Peer]) -> bool {
+        let Working::Device(at) = &scene.site.working else { return false };
+        let mut fetches = peers.iter().filter_map(Peer::fetch);
+        peers.iter().all(Peer::may_be_fetched)
+            && (fetches.all(Fetch::is_run) || scene.shared.pools.devices.can_move_blocks_now(at))
     }
 
     /// Checks whether the own block is one run on both sides.
