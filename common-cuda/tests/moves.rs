@@ -2,7 +2,9 @@
 
 mod common;
 
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, Move, Order};
+use cableway_common_cuda::{
+    BufferKind, DeviceBuffer, DeviceIndex, Devices, Element, Location, Move, Order, ReduceOperation,
+};
 use common::{app, devices, devices_with, isolated};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
@@ -83,6 +85,21 @@ fn moves_follow_the_default_stream() {
             run.unwrap().wait().unwrap();
             assert!(app.download(address, len).iter().all(|byte| *byte == round), "round {round}");
         }
+    });
+}
+
+#[test]
+fn a_destroyed_context_has_no_kernels() {
+    isolated("a_destroyed_context_has_no_kernels", &[], || {
+        let (app, devices) = (app(), devices());
+        let context = app.create_context(0);
+        let address: *mut u8 = std::ptr::with_exposed_provenance_mut(app.malloc(64) as usize);
+        let at = devices.classify(address, 64);
+        let can_reduce = || devices.can_reduce(&at, ReduceOperation::Sum, Element::I32);
+        wait_for_kernels(&devices, &at);
+        assert!(can_reduce() && devices.can_exchange(&at));
+        app.cuCtxDestroy(context).unwrap();
+        assert!(!can_reduce() && !devices.can_exchange(&at) && !devices.can_move_now(&at));
     });
 }
 

@@ -34,7 +34,7 @@ impl Devices {
 
     fn has_movers(&self, at: &Location, class: Class) -> bool {
         self.platform_at(at).is_some_and(|platform| {
-            platform.settings.kernels && platform.queue_to_enter(at).is_ok_and(|queue| queue.has_class_now(class))
+            platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.has_class_now(class))
         })
     }
 

@@ -98,7 +98,7 @@ impl Devices {
     /// loaded as for [`can_reduce`](Self::can_reduce).
     pub fn can_exchange(&self, at: &Location) -> bool {
         self.platform_at(at).is_some_and(|platform| {
-            platform.settings.kernels && platform.queue_to_enter(at).is_ok_and(|queue| queue.has_class(Class::OneShot))
+            platform.settings.kernels && platform.queue(at).is_ok_and(|queue| queue.has_class(Class::OneShot))
         })
     }
 

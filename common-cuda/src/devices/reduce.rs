@@ -33,7 +33,7 @@ impl Devices {
         operation.applies_to(element)
             && at.on_device()
             && self.platform_at(at).is_some_and(|platform| {
-                platform.settings.kernels && platform.queue_to_enter(at).is_ok_and(|queue| load(&queue, class))
+                platform.settings.kernels && platform.queue(at).is_ok_and(|queue| load(&queue, class))
             })
     }
 

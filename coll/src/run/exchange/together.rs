@@ -55,7 +55,8 @@ impl Together {
         self.from.blocks.is_none() && self.to.blocks.is_none()
     }
 
-    /// Begins the copies. Returns `None` if other mechanisms must make them.
+    /// Begins the copies, which [may still](Self::may_still) be made by one kernel. Returns `None` if other mechanisms must make
+    /// them.
     pub(super) fn begin(&self, scene: &Scene<'_>, peers: &[Peer]) -> Result<Option<KernelRun>, Error> {
         let Working::Device(at) = &scene.site.working else { return Ok(None) };
         let (devices, Together { from, to }) = (&scene.shared.pools.devices, self);
@@ -68,18 +69,16 @@ impl Together {
         });
         let own = [from, to].map(|side| devices.order(&side.range.location));
         let order = own.into_iter().fold(fetch::order_of(fetches(), devices), Order::max);
-        // SAFETY of both: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last
-        // answer. Blocks of an operation do not overlap.
-        if self.is_run() && fetches().all(Fetch::is_run) {
+        let run = if self.is_run() && fetches().all(Fetch::is_run) {
             let as_move = |copy: &BlockCopy| Move { to: copy.dst, from: copy.src, len: copy.len as usize };
             let moves: SmallVec<[Move; 4]> = copies.iter().map(as_move).collect();
-            // SAFETY: as said.
-            return Ok(unsafe { devices.begin_moves(at, order, &moves) }?);
-        }
-        if !devices.can_move_blocks_now(at) {
-            return Ok(None);
-        }
-        // SAFETY: as said.
-        Ok(unsafe { devices.begin_block_moves(at, order, &copies) }?)
+            // SAFETY: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last answer.
+            // Blocks of an operation do not overlap.
+            unsafe { devices.begin_moves(at, order, &moves) }?
+        } else {
+            // SAFETY: as above.
+            unsafe { devices.begin_block_moves(at, order, &copies) }?
+        };
+        Ok(run)
     }
 }
