@@ -137,9 +137,11 @@ impl Choice {
         report: impl FnOnce(&str),
     ) -> Algorithm {
         let class = (bytes.max(1).ilog2() as usize).min(CLASSES - 1);
-        *self.chosen[usize::from(may_be_one_shot)][operation as usize][class].get_or_init(|| {
+        // Where one shot is no choice, there is one choice for all calls.
+        let in_one_shot = may_be_one_shot && self.has_one_shot(rules, operation);
+        *self.chosen[usize::from(in_one_shot)][operation as usize][class].get_or_init(|| {
             let mut predicted = self.predict(rules, operation, 1 << class);
-            predicted.retain(|one| may_be_one_shot || one.algorithm != Algorithm::OneShot);
+            predicted.retain(|one| in_one_shot || one.algorithm != Algorithm::OneShot);
             let chosen = self.best(rules, operation, &predicted);
             report(&self.describe(operation, class, &predicted, chosen));
             chosen
@@ -165,6 +167,12 @@ impl Choice {
             _ => true,
         };
         Algorithm::of(operation, nodes).filter(usable).map(predicted).collect()
+    }
+
+    /// Checks whether one shot is among the algorithms of an operation.
+    fn has_one_shot(&self, rules: &Rules, operation: Operation) -> bool {
+        let mut algorithms = Algorithm::of(operation, &self.setup.nodes);
+        self.expects_peer_access(rules) && algorithms.any(|algorithm| algorithm == Algorithm::OneShot)
     }
 
     /// Checks whether ranks are expected to access each other's memory.

@@ -212,3 +212,18 @@ fn ranks_of_a_reduce_take_scratch_memory_for_their_own_results_alone() {
     assert_eq!(scratch(Algorithm::PeerAccess, 2, 3), 30);
     assert_eq!(scratch(Algorithm::Tree, 1, 2), 90);
 }
+
+#[test]
+fn a_choice_is_reported_once() {
+    let rules = Rules::new(&Parameters::default());
+    let choice = Choice::new(Setup::new(vec![card(1); 3], true), &Parameters::default());
+    for (operation, different) in [(Operation::Allreduce, 2), (Operation::Reduce, 1), (Operation::Broadcast, 1)] {
+        let mut reported = std::collections::HashSet::new();
+        // Slots come after the first calls, and nonblocking calls do not use them.
+        for may_be_one_shot in [false, true, false, true] {
+            let asked = Asked { may_be_one_shot, ..asked(operation, 8) };
+            choice.choose(&rules, asked, |line| assert!(reported.insert(line.to_owned()), "twice: {line}"));
+        }
+        assert_eq!(reported.len(), different, "{operation:?}");
+    }
+}
