@@ -83,6 +83,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("collectives::explained_choices_are_those_that_are_made", nodes::choices),
     ("collectives::operations_overlap_with_each_other_and_messages", || with_every_driver("collectives_overlap", &[])),
     ("collectives::neighbours_exchange_data", || with_every_driver("collectives_neighbors", &[])),
+    ("collectives::ranks_agree_beside_exchanges_of_some", || {
+        one_shot::jobs("collectives_beside_neighbors", &[], &[]);
+    }),
     ("collectives::threads_use_their_own_communicators", || with_every_driver("collectives_threads", &[])),
     ("collectives::random_operations_of_threads_on_random_communicators", storm::jobs),
     ("collectives::every_type_is_reduced", || with_every_driver("collectives_types", &[])),
@@ -104,6 +107,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("collectives_at_random", random::at_random),
     ("collectives_overlap", overlap::overlap),
     ("collectives_neighbors", neighbors::neighbors),
+    ("collectives_beside_neighbors", neighbors::beside),
     ("collectives_threads", overlap::threads),
     ("collectives_choices", nodes::choose),
     ("collectives_storm", storm::storm),

@@ -62,6 +62,32 @@ pub(super) fn neighbors() -> Outcome {
     faces(&world, left, right)
 }
 
+/// Two ranks make exchanges that others do not make. All ranks choose the same algorithms for operations all the same, as soon
+/// as a rank passes device memory.
+pub(super) fn beside() -> Outcome {
+    const EXCHANGES: u32 = 16;
+    const OPERATIONS: u64 = 64;
+    let world = World::init()?;
+    let (on, rooms) = (world.communicator(), Rooms::new(&world)?);
+    let (me, size) = (on.rank(), on.size());
+    if me < 2 {
+        for _ in 0..EXCHANGES {
+            let (mine, mut theirs) = ([me], [7]);
+            let mut pair = Neighbors::new();
+            pair.send(&mine, 1 - me, 0)?.receive(&mut theirs, 1 - me, 0)?;
+            on.neighbor_alltoall(pair)?;
+            expect(theirs, [1 - me])?;
+        }
+    }
+    for round in 0..OPERATIONS {
+        // Each rank has device memory at another time.
+        let mut sum = rooms.room(round % u64::from(size) == u64::from(me), &[round, 1])?;
+        on.allreduce_in_place(&mut sum.view_mut()?, ReduceOperation::Sum)?;
+        expect(sum.values()?, [round, 1].map(|value| value * u64::from(size)).to_vec())?;
+    }
+    Ok(())
+}
+
 /// Exchanges match in the order of the calls, in whatever order they are waited for.
 fn at_a_time(world: &World, left: u32, right: u32) -> Outcome {
     const CALLS: usize = 5;
