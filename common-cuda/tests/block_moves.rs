@@ -3,22 +3,11 @@
 mod common;
 
 use cableway_common_cuda::{BlockCopy, BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, Order, Strided};
-use common::{devices, devices_with};
+use common::{devices, devices_with, wait_for_kernels};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 /// The bytes from one copy to the next, on both sides.
 const APART: usize = 1 << 16;
-
-/// Waits until the kernel is loaded, which waits for the default stream.
-fn wait_for_kernels(devices: &Devices, at: &Location) {
-    for _ in 0..10_000_000 {
-        if devices.can_move_blocks_now(at) {
-            return;
-        }
-        std::thread::yield_now();
-    }
-    panic!("the kernel is not loaded");
-}
 
 /// Describes blocks of `block` bytes in up to three dimensions.
 fn rows(offset: i64, block: u64, dimensions: [(u64, i64); 3]) -> Strided {
@@ -73,7 +62,7 @@ fn blocks_arrive(devices: &Devices, shapes: &[(Strided, Strided)]) -> bool {
 fn one_kernel_copies_blocks_of_every_shape() {
     let devices = devices();
     let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 1).unwrap();
-    wait_for_kernels(&devices, &buffer.location());
+    wait_for_kernels(|| devices.can_move_blocks_now(&buffer.location()));
     let one = (1, 0);
     let shapes = [
         (Strided::run(4096), rows(16, 64, [(64, 256), one, one])),

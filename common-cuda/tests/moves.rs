@@ -5,20 +5,9 @@ mod common;
 use cableway_common_cuda::{
     BufferKind, DeviceBuffer, DeviceIndex, Devices, Element, Location, Move, Order, ReduceOperation,
 };
-use common::{app, devices, devices_with, isolated};
+use common::{app, devices, devices_with, isolated, wait_for_kernels};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
-
-/// Waits until the kernel is loaded, which waits for the default stream.
-fn wait_for_kernels(devices: &Devices, at: &Location) {
-    for _ in 0..10_000_000 {
-        if devices.can_move_now(at) {
-            return;
-        }
-        std::thread::yield_now();
-    }
-    panic!("the kernel is not loaded");
-}
 
 /// Has the kernel make moves of these lengths between two buffers, each at a place of its own. Returns false if no kernel makes
 /// them.
@@ -56,7 +45,7 @@ fn moves_arrive(devices: &Devices, lengths: &[usize]) -> bool {
 fn one_kernel_makes_up_to_sixteen_moves() {
     let devices = devices();
     let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 1).unwrap();
-    wait_for_kernels(&devices, &buffer.location());
+    wait_for_kernels(|| devices.can_move_now(&buffer.location()));
     for lengths in [&[][..], &[0], &[1], &[2048, 2049], &[100_000, 0, 7, 1 << 20]] {
         assert!(moves_arrive(&devices, lengths), "{lengths:?}");
     }
@@ -76,7 +65,7 @@ fn moves_follow_the_default_stream() {
         let address = app.malloc(2 * len);
         let to = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
         let at = devices.classify(to, len);
-        wait_for_kernels(&devices, &at);
+        wait_for_kernels(|| devices.can_move_now(&at));
         for round in 1..=5 {
             app.cuMemsetD8Async(address + len as u64, round, len, 1).unwrap();
             let moves = [Move { to, from: to.wrapping_add(len).cast_const(), len }];
@@ -96,7 +85,7 @@ fn a_destroyed_context_has_no_kernels() {
         let address: *mut u8 = std::ptr::with_exposed_provenance_mut(app.malloc(64) as usize);
         let at = devices.classify(address, 64);
         let can_reduce = || devices.can_reduce(&at, ReduceOperation::Sum, Element::I32);
-        wait_for_kernels(&devices, &at);
+        wait_for_kernels(|| devices.can_move_now(&at));
         assert!(can_reduce() && devices.can_exchange(&at));
         app.cuCtxDestroy(context).unwrap();
         assert!(!can_reduce() && !devices.can_exchange(&at) && !devices.can_move_now(&at));

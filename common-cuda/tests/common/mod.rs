@@ -30,6 +30,17 @@ pub(crate) fn devices() -> Devices {
     devices_with(&[])
 }
 
+/// Waits until kernels are loaded, which waits for the default stream.
+pub(crate) fn wait_for_kernels(are_loaded: impl Fn() -> bool) {
+    for _ in 0..10_000_000 {
+        if are_loaded() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("the kernels are not loaded");
+}
+
 pub(crate) fn parameters(assignments: &[&str]) -> Parameters {
     let mut parameters = Parameters::default();
     // On a busy machine copies of the simulated driver take as long as a turn.

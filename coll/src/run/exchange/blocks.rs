@@ -79,6 +79,14 @@ impl DeviceBlocks {
     }
 }
 
+/// Describes a copy from `from` as one of blocks, also if it is one of a run.
+pub(super) fn as_blocks(how: &CopyShape, to: &DeviceRange, from: *const u8) -> BlockCopy {
+    match how {
+        CopyShape::Blocks(copy) => **copy,
+        _ => BlockCopy::run(to.address, from, to.len),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use cableway_common_cuda::Location;

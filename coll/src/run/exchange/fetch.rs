@@ -3,7 +3,7 @@
 use cableway_common_cuda::{BlockCopy, CopyBatch, CopyShape, Devices, Order};
 use cableway_pml::{DeviceMapping, DeviceRange, PeerBlocks};
 
-use super::blocks::{DeviceBlocks, Source};
+use super::blocks::{DeviceBlocks, Source, as_blocks};
 
 /// A block that this rank copies from the memory of another one.
 pub(super) struct Fetch {
@@ -41,10 +41,7 @@ impl Fetch {
     pub(super) fn by_kernel(&self, devices: &Devices) -> Option<BlockCopy> {
         let Fetch { from, to, how } = self;
         let reached = devices.kernel_reaches(&to.location, to.address);
-        reached.then(|| match how {
-            CopyShape::Blocks(copy) => **copy,
-            _ => BlockCopy::run(to.address, from.address().cast_const(), to.len),
-        })
+        reached.then(|| as_blocks(how, to, from.address()))
     }
 
     /// Adds the copy to a batch of the device to which the memory is mapped.

@@ -1,10 +1,10 @@
 //! This rank's own block in an exchange of blocks. Its copy waits for no other rank, so it begins before their offers come,
 //! unless one kernel copies all blocks.
 
-use cableway_common_cuda::{Completion, CopyShape, Direction};
+use cableway_common_cuda::{Completion, CopyShape, Devices, Direction, Order};
 use smallvec::SmallVec;
 
-use super::blocks::Source;
+use super::blocks::{DeviceBlocks, Source};
 use super::scene::Scene;
 use super::wire::OWN;
 use crate::error::Error;
@@ -76,21 +76,45 @@ impl OwnBlock {
     }
 }
 
+/// This rank's own block, if a device reaches it on both sides.
+pub(super) struct OnDevice {
+    pub(super) from: DeviceBlocks,
+    pub(super) to: DeviceBlocks,
+}
+
+impl OnDevice {
+    /// Locates the block. Returns `None` if it is elsewhere, or has another length on the other side.
+    pub(super) fn of(scene: &Scene<'_>, from: &Block, to: &Block) -> Option<OnDevice> {
+        let (from, to) = (scene.here(from)?, scene.here(to)?);
+        (from.bytes() == to.bytes()).then_some(OnDevice { from, to })
+    }
+
+    /// Checks whether the block is one run on both sides.
+    pub(super) fn is_run(&self) -> bool {
+        self.from.blocks.is_none() && self.to.blocks.is_none()
+    }
+
+    /// Describes its copy.
+    pub(super) fn shape(&self) -> CopyShape {
+        self.to.copy_from(&Source { address: self.from.range.address, blocks: self.from.blocks })
+    }
+
+    /// Returns what the copy must wait for.
+    pub(super) fn order(&self, devices: &Devices) -> Order {
+        devices.order(&self.from.range.location).max(devices.order(&self.to.range.location))
+    }
+}
+
 /// Has the device where this rank works copy its block. Returns `None` if it cannot.
 fn copy(scene: &Scene<'_>, from: &Block, to: &Block) -> Result<Option<Completion>, Error> {
-    let (Some(from), Some(to)) = (scene.here(from), scene.here(to)) else { return Ok(None) };
-    if from.bytes() != to.bytes() {
-        return Ok(None);
-    }
+    let Some(block) = OnDevice::of(scene, from, to) else { return Ok(None) };
     let devices = &scene.shared.pools.devices;
-    let how = to.copy_from(&Source { address: from.range.address, blocks: from.blocks });
-    if !matches!(how, CopyShape::Run) && ![&to, &from].into_iter().all(|side| side.reached_by_kernels(devices)) {
+    if !block.is_run() && ![&block.to, &block.from].into_iter().all(|side| side.reached_by_kernels(devices)) {
         return Ok(None);
     }
-    let (to, from) = (to.range, from.range);
-    let order = devices.order(&from.location).max(devices.order(&to.location));
-    let mut batch = devices.batch(&to.location, Direction::WithinDevice, order)?;
+    let (to, from) = (block.to.range, block.from.range);
+    let mut batch = devices.batch(&to.location, Direction::WithinDevice, block.order(devices))?;
     // SAFETY: this rank's blocks stay until the exchange is over, and blocks of an operation do not overlap.
-    unsafe { batch.copy_shape(to.address, from.address, to.len, &how) };
+    unsafe { batch.copy_shape(to.address, from.address, to.len, &block.shape()) };
     Ok(Some(batch.finish()?))
 }

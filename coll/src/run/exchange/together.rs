@@ -3,11 +3,12 @@
 //! Two copies of 32 KiB, by a copy engine and within the device, take 16.1 us, and one kernel 11.4
 //! (`docs/decisions/014-own-blocks.md`).
 
-use cableway_common_cuda::{BlockCopy, CopyShape, KernelRun, Move, Order};
+use cableway_common_cuda::{BlockCopy, KernelRun, Move};
 use smallvec::SmallVec;
 
-use super::blocks::{DeviceBlocks, Source};
+use super::blocks::{self, DeviceBlocks};
 use super::fetch::{self, Fetch};
+use super::own::OnDevice;
 use super::peer::Peer;
 use super::scene::Scene;
 use crate::error::Error;
@@ -20,8 +21,7 @@ const MOST: u64 = 16 << 20;
 /// The copies of a rank by one kernel, once all of them can begin.
 pub(super) struct Together {
     /// This rank's own block, which kernels reach on both sides.
-    from: DeviceBlocks,
-    to: DeviceBlocks,
+    own: OnDevice,
 }
 
 impl Together {
@@ -35,11 +35,10 @@ impl Together {
         }
         // Without an own block a copy engine makes one copy for each rank, and needs no room on the device.
         let (from, to) = moves.own_copy(scene.plan)?;
-        let (from, to) = (scene.here(&from)?, scene.here(&to)?);
+        let own = OnDevice::of(scene, &from, &to)?;
         let reached = |side: &DeviceBlocks| devices.kernel_reaches(&side.range.location, side.range.address);
-        let own = Together { from, to };
         let loaded = if own.is_run() { devices.can_move_now(at) } else { devices.can_move_blocks_now(at) };
-        (loaded && from.bytes() == to.bytes() && reached(&from) && reached(&to)).then_some(own)
+        (loaded && reached(&own.from) && reached(&own.to)).then_some(Together { own })
     }
 
     /// Checks whether one kernel may still copy everything, as far as is known of the other ranks' blocks.
@@ -50,26 +49,18 @@ impl Together {
             && (fetches.all(Fetch::is_run) || scene.shared.pools.devices.can_move_blocks_now(at))
     }
 
-    /// Checks whether the own block is one run on both sides.
-    fn is_run(&self) -> bool {
-        self.from.blocks.is_none() && self.to.blocks.is_none()
-    }
-
     /// Begins the copies, which [may still](Self::may_still) be made by one kernel. Returns `None` if other mechanisms must make
     /// them.
     pub(super) fn begin(&self, scene: &Scene<'_>, peers: &[Peer]) -> Result<Option<KernelRun>, Error> {
         let Working::Device(at) = &scene.site.working else { return Ok(None) };
-        let (devices, Together { from, to }) = (&scene.shared.pools.devices, self);
+        let (devices, Together { own }) = (&scene.shared.pools.devices, self);
         let fetches = || peers.iter().filter_map(Peer::fetch);
         let others: Option<SmallVec<[BlockCopy; 4]>> = fetches().map(|fetch| fetch.by_kernel(devices)).collect();
         let Some(mut copies) = others else { return Ok(None) };
-        copies.push(match to.copy_from(&Source { address: from.range.address, blocks: from.blocks }) {
-            CopyShape::Blocks(copy) => *copy,
-            _ => BlockCopy::run(to.range.address, from.range.address, to.range.len),
-        });
-        let own = [from, to].map(|side| devices.order(&side.range.location));
-        let order = own.into_iter().fold(fetch::order_of(fetches(), devices), Order::max);
-        let run = if self.is_run() && fetches().all(Fetch::is_run) {
+        let (to, from) = (&own.to.range, &own.from.range);
+        copies.push(blocks::as_blocks(&own.shape(), to, from.address));
+        let order = own.order(devices).max(fetch::order_of(fetches(), devices));
+        let run = if own.is_run() && fetches().all(Fetch::is_run) {
             let as_move = |copy: &BlockCopy| Move { to: copy.dst, from: copy.src, len: copy.len as usize };
             let moves: SmallVec<[Move; 4]> = copies.iter().map(as_move).collect();
             // SAFETY: this rank's blocks stay until the exchange is over, and peers keep theirs until they get the last answer.
