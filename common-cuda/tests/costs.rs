@@ -128,7 +128,7 @@ fn by_kernel(devices: &Devices, copies: usize) -> bool {
     let bytes = pattern(1 << 20, 7);
     // SAFETY: as many bytes.
     unsafe { devices.copy(buffer.as_device_ptr(), bytes.as_ptr(), bytes.len()) }.unwrap();
-    let before = app().calls(c"cuLaunchKernel");
+    let before = app().launches();
     let mut batch = devices.batch(&buffer.location(), Direction::DeviceToDevice, Order::AfterDefaultStream).unwrap();
     batch.reachable(Within::OneNode);
     for piece in 0..copies {
@@ -137,7 +137,7 @@ fn by_kernel(devices: &Devices, copies: usize) -> bool {
         unsafe { batch.copy(at.wrapping_add(1 << 19), at, 64) };
     }
     batch.finish().unwrap().wait().unwrap();
-    app().calls(c"cuLaunchKernel") != before
+    app().launches() != before
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn all_shapes(devices: &Devices) {
 }
 
 fn launches() -> Option<i64> {
-    app().calls(c"cuLaunchKernel")
+    app().launches()
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn copy_engines_make_copies_that_kernels_cannot() {
         &[("SIM_CUDA_KERNEL_DELAY_US", "300")],
         &[("SIM_CUDA_FAIL", "cuModuleLoadData:218")],
         &[("SIM_CUDA_FAIL", "cuModuleGetFunction:500")],
-        &[("SIM_CUDA_FAIL", "cuLaunchKernel:719:5+")],
+        &[("SIM_CUDA_FAIL", "cuGraphCreate:801,cuLaunchKernel:719:5+")],
         &[("SIM_CUDA_FAIL", "cuMemHostGetDevicePointer:1")],
         &[("SIM_CUDA_MISSING", "cuLaunchKernel")],
         &[("SIM_CUDA_MISSING", "cuCtxGetStreamPriorityRange")],
@@ -276,7 +276,7 @@ fn packed_between(devices: &Devices) -> u32 {
 fn lists_are_packed_between_devices_by_kernels_only() {
     let test = "lists_are_packed_between_devices_by_kernels_only";
     const CASES: [&[(&str, &str)]; 3] =
-        [&[], &[("SIM_CUDA_KERNEL_DELAY_US", "1000")], &[("SIM_CUDA_FAIL", "cuLaunchKernel:1:6")]];
+        [&[], &[("SIM_CUDA_KERNEL_DELAY_US", "1000")], &[("SIM_CUDA_FAIL", "cuGraphCreate:801,cuLaunchKernel:1:6")]];
     let cases = if common::on_simulated_driver(test) { &CASES[..] } else { &CASES[..1] };
     isolated_each(test, cases, |case| {
         let devices = devices_with(&[["device_kernel_patience=20s", "device_kernel_patience=100us"][case.min(1)]]);

@@ -283,6 +283,11 @@ fn irregular_blocks_arrive_despite_revoked_kernels() {
     }
 }
 
+/// Describes launches that fail from this one on. All of them are counted, because no graph can be made.
+fn failing_from(nth: usize) -> String {
+    format!("cuGraphCreate:801,cuLaunchKernel:1:{nth}+")
+}
+
 /// Checks that both requests end wherever the device fails between pieces, and that no wrong data is reported as valid.
 #[test]
 fn a_device_failure_between_pieces_ends_the_request_on_both_sides() {
@@ -294,7 +299,7 @@ fn a_device_failure_between_pieces_ends_the_request_on_both_sides() {
     let faults: Vec<String> = [6, 9, 12, 17, LATE]
         .iter()
         .flat_map(|&nth| {
-            let launch = format!("cuLaunchKernel:1:{nth}+");
+            let launch = failing_from(nth);
             [launch.clone(), format!("{launch},cuMemcpyAsync:719:{}+", nth - 3), format!("cuEventQuery:719:{nth}+")]
         })
         .collect();
@@ -338,7 +343,7 @@ fn a_device_failure_between_pieces_ends_the_request_on_both_sides() {
                 ranks.carry(len, 2);
             }
         }
-        let late = std::env::var("SIM_CUDA_FAIL").is_ok_and(|fault| fault == format!("cuLaunchKernel:1:{LATE}+"));
+        let late = std::env::var("SIM_CUDA_FAIL").is_ok_and(|fault| fault == failing_from(LATE));
         assert!(pieces != 0 || !late, "the fault occurred too early");
     });
 }

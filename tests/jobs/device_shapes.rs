@@ -94,7 +94,9 @@ fn kernels_without_scratch_memory() {
             let set = format!("device_kernel_patience={patience}");
             run(&["--set", &set], &[("SIM_CUDA_KERNEL_DELAY_US", "1000")]);
         }
-        for fault in ["cuModuleLoadData:218", "cuLaunchKernel:719", "cuLaunchKernel:1:9+"] {
+        for fault in
+            ["cuModuleLoadData:218", "cuLaunchKernel:719", "cuGraphCreate:801,cuLaunchKernel:1:9+", "cuGraphLaunch:1"]
+        {
             run(&[], &[("SIM_CUDA_FAIL", fault)]);
         }
     } else {

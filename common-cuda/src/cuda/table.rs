@@ -8,12 +8,12 @@
 //! missing function is a missing capability: its method fails with
 //! [`FailureKind::Missing`](crate::driver::FailureKind::Missing).
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcMemHandle, CUmemAccessDesc,
-    CUmemAllocationProp, CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule, CUstream,
-    CUstreamBatchMemOpParams,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph,
+    CUgraphExec, CUgraphNode, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule, CUstream, CUstreamBatchMemOpParams,
 };
 
 use super::status::check;
@@ -135,6 +135,15 @@ functions! {
     cuModuleUnload(module: CUmodule) since 2000 exported "cuModuleUnload";
     cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) since 2000 exported "cuModuleGetFunction";
     cuLaunchKernel(function: CUfunction, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void) since 4000 exported "cuLaunchKernel";
+
+    cuGraphCreate(graph: *mut CUgraph, flags: c_uint) since 10000 exported "cuGraphCreate";
+    cuGraphAddKernelNode(node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, parameters: *const CUDA_KERNEL_NODE_PARAMS) since 12000 exported "cuGraphAddKernelNode_v2";
+    cuGraphInstantiateWithFlags(executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) since 11040 exported "cuGraphInstantiateWithFlags";
+    cuGraphUpload(executable: CUgraphExec, stream: CUstream) since 11010 exported "cuGraphUpload";
+    cuGraphExecKernelNodeSetParams(executable: CUgraphExec, node: CUgraphNode, parameters: *const CUDA_KERNEL_NODE_PARAMS) since 12000 exported "cuGraphExecKernelNodeSetParams_v2";
+    cuGraphLaunch(executable: CUgraphExec, stream: CUstream) since 10000 exported "cuGraphLaunch";
+    cuGraphExecDestroy(executable: CUgraphExec) since 10000 exported "cuGraphExecDestroy";
+    cuGraphDestroy(graph: CUgraph) since 10000 exported "cuGraphDestroy";
 
     cuMemcpyAsync(destination: CUdeviceptr, source: CUdeviceptr, len: usize, stream: CUstream) since 4000 exported "cuMemcpyAsync";
     cuMemcpyBatchAsync(destinations: *mut CUdeviceptr, sources: *mut CUdeviceptr, lens: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes, first: *mut usize, kinds: usize, stream: CUstream) since 13000 exported "cuMemcpyBatchAsync_v2";

@@ -39,7 +39,7 @@ pub(crate) use failure::{Failure, FailureKind};
 pub(crate) use handles::{ContextHandle, Event, Function, Module, Pool, Stream};
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub(crate) use hardware::{ANY_EXPECTED, Hardware};
-pub(crate) use kernels::{Image, Kernels};
+pub(crate) use kernels::{Image, KernelGraph, Kernels, MOST_ARGUMENT};
 pub(crate) use memory::{Allocated, Attributes, Mapper, Memory, Refusal, View};
 pub(crate) use numbering::{AMD_ALLOCATION, Numbering};
 #[cfg(any(feature = "cuda", feature = "rocm"))]

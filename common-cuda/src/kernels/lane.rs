@@ -1,8 +1,8 @@
 //! What every job needs in its context: code, a stream, and words.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 
-use super::job::{THREADS, Words};
+use super::job::Words;
 use crate::driver::{Driver, Failure, Function, Image, Module, Priority, Stream};
 
 /// A loaded module with its kernels.
@@ -61,21 +61,6 @@ impl Lane {
         let words = Words::new(driver)?;
         let stream = driver.new_stream(Priority::Highest).inspect_err(|_| words.destroy(driver))?;
         Ok(Lane { stream, words, multiprocessors })
-    }
-
-    /// Launches a kernel with one argument. The context is current.
-    ///
-    /// # Safety
-    /// The argument is what the kernel declares, and memory that it names stays valid until the job ends.
-    pub(super) unsafe fn launch(
-        &self,
-        driver: &dyn Driver,
-        function: Function,
-        blocks: u32,
-        argument: *mut c_void,
-    ) -> Result<(), Failure> {
-        // SAFETY: the caller's promise.
-        unsafe { driver.launch(function, blocks, THREADS, argument, &self.stream) }
     }
 
     /// Destroys stream and words. The context is current, and every job has ended.

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLockReadGuard};
 use super::job::{Job, THREADS};
 use super::lane::{Code, Lane, close};
 use super::launch::{Strides, Work};
+use super::launcher::Launcher;
 use super::line::{Line, Track};
 use super::packed::Packed;
 use super::pieces::Pieces;
@@ -51,6 +52,8 @@ enum State {
 struct Loaded {
     code: Code<{ NAMES.len() }>,
     lane: Lane,
+    /// Those of jobs, for each track's stream.
+    launchers: [[Launcher; JOBS]; Track::ALL.len()],
     /// For jobs within the device. `None` if the driver refused it: these follow the others then.
     within: Option<Stream>,
     /// The jobs of each track's stream.
@@ -66,7 +69,9 @@ struct Loaded {
 /// By the numbers of `Kernel`, and then the one that is no job's.
 const NAMES: [&CStr; 4] =
     [c"cableway_copy_pieces", c"cableway_copy_strided", c"cableway_copy_packed", c"cableway_copy_signalled"];
-const SIGNALLED: usize = NAMES.len() - 1;
+/// The kernels of jobs.
+const JOBS: usize = NAMES.len() - 1;
+const SIGNALLED: usize = JOBS;
 
 impl Kernels {
     pub(crate) fn new(
@@ -260,8 +265,13 @@ impl Loaded {
             }
         };
         let within = driver.new_stream(Priority::Highest).ok();
+        let launchers = Track::ALL.map(|track| {
+            let stream = stream_of(&lane, within.as_ref(), track);
+            std::array::from_fn(|kernel| Launcher::new(driver, code.function(kernel), stream))
+        });
         let lines = Track::ALL.map(|_| Line::new());
-        let mut loaded = Loaded { code, lane, within, lines, first: Vec::new(), revoked: Vec::new(), off: false };
+        let (first, revoked) = (Vec::new(), Vec::new());
+        let mut loaded = Loaded { code, lane, launchers, within, lines, first, revoked, off: false };
         match loaded.launch_first(driver) {
             Ok(()) => Ok(loaded),
             Err(failure) => {
@@ -300,12 +310,14 @@ impl Loaded {
         !self.off && self.first.is_empty() && self.revoked.is_empty()
     }
 
-    fn launch(&self, driver: &dyn Driver, track: Track, work: &mut Work, job: &Job) -> Result<(), Failure> {
+    fn launch(&mut self, driver: &dyn Driver, track: Track, work: &mut Work, job: &Job) -> Result<(), Failure> {
         let blocks = work.blocks(self.lane.multiprocessors);
         let (kernel, argument) = work.for_job(job);
-        let function = self.code.function(kernel as usize);
+        let track = self.track(track);
+        let launcher = &mut self.launchers[track as usize][kernel as usize];
+        let stream = stream_of(&self.lane, self.within.as_ref(), track);
         // SAFETY: the kernel's argument as it declares it; the caller that added the copies vouches for the memory.
-        unsafe { driver.launch(function, blocks, THREADS, argument, self.stream(track)) }
+        unsafe { launcher.launch(driver, blocks, argument, stream) }
     }
 
     /// Notes that the driver has refused a launch. If the kernels are not at fault, copy engines will fail, too.
@@ -326,10 +338,7 @@ impl Loaded {
     }
 
     fn stream(&self, track: Track) -> &Stream {
-        match (track, &self.within) {
-            (Track::WithinDevice, Some(stream)) => stream,
-            _ => &self.lane.stream,
-        }
+        stream_of(&self.lane, self.within.as_ref(), track)
     }
 
     fn destroy(mut self, driver: &dyn Driver) {
@@ -343,6 +352,14 @@ impl Loaded {
             close(driver, stream);
         }
         self.lane.destroy(driver);
+        self.launchers.into_iter().flatten().for_each(|launcher| launcher.destroy(driver));
         self.code.unload(driver);
+    }
+}
+
+fn stream_of<'s>(lane: &'s Lane, within: Option<&'s Stream>, track: Track) -> &'s Stream {
+    match (track, within) {
+        (Track::WithinDevice, Some(stream)) => stream,
+        _ => &lane.stream,
     }
 }

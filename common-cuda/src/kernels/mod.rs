@@ -13,6 +13,8 @@
 //! Copies in a stream of the program ([`Signalled`]) are no jobs: their place in the stream is all that tells when they
 //! begin, and nobody revokes them.
 //!
+//! Where the driver takes less time for it, a job is launched as a graph of its kernel ([`launcher`]).
+//!
 //! [`Reducers`] launch reductions, and what else collectives do, in a stream of their own. These kernels are loaded when they are
 //! first needed, and never revoked.
 
@@ -21,6 +23,7 @@ mod job;
 mod jobs;
 mod lane;
 mod launch;
+mod launcher;
 mod line;
 mod loaded;
 mod one_shot;

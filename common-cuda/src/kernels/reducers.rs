@@ -6,9 +6,10 @@ use parking_lot::Mutex;
 
 use super::job::{Argument, Job};
 use super::lane::{Code, Lane};
+use super::launcher::Launcher;
 use super::reduce::Class;
 use crate::context::Context;
-use crate::driver::{Driver, Failure, Function, Stream};
+use crate::driver::{Driver, Failure, Stream};
 use crate::mapping_gate::Gate;
 
 /// The kernels of a context that reduce, exchange and move.
@@ -35,7 +36,7 @@ struct State {
 enum Loading {
     #[default]
     Untried,
-    Loaded(Code<1>),
+    Loaded(Code<1>, Launcher),
     /// The driver refused.
     Off,
 }
@@ -48,7 +49,7 @@ impl Reducers {
     /// Checks whether kernels of a class can be launched, and loads them if nobody has and if that is not held off
     /// ([`Gate`]). That may wait for the device. The context is current.
     pub(crate) fn load(&self, class: Class) -> bool {
-        self.wanted && self.state.lock().load(self.context.driver, &self.gate, class).is_some()
+        self.wanted && self.state.lock().load(self.context.driver, &self.gate, class)
     }
 
     /// Checks whether kernels of a class are loaded and can be launched.
@@ -80,9 +81,13 @@ impl Reducers {
             return Ok(None);
         }
         let (driver, mut state) = (self.context.driver, self.state.lock());
+        if !state.load(driver, &self.gate, class) {
+            return Ok(None);
+        }
         let state = &mut *state;
-        let Some(function) = state.load(driver, &self.gate, class) else { return Ok(None) };
-        let Some(lane) = &mut state.lane else { return Ok(None) };
+        let (Some(lane), Loading::Loaded(_, launcher)) = (&mut state.lane, &mut state.classes[class as usize]) else {
+            return Ok(None);
+        };
         let Some(job) = lane.words.job() else { return Ok(None) };
         if let Err(failure) = first(&lane.stream) {
             lane.words.give_back(job);
@@ -90,7 +95,7 @@ impl Reducers {
         }
         let (blocks, argument) = (argument.blocks(lane.multiprocessors), argument.for_job(&job));
         // SAFETY: the kernels of the class declare this argument, and the caller vouches for the memory.
-        let launched = unsafe { lane.launch(driver, function, blocks, argument) };
+        let launched = unsafe { launcher.launch(driver, blocks, argument, &lane.stream) };
         let Err(failure) = launched else { return Ok(Some(job)) };
         lane.words.give_back(job);
         if failure.context_gone() {
@@ -127,21 +132,18 @@ impl State {
         match &self.classes[class as usize] {
             _ if self.off => Some(false),
             Loading::Untried => None,
-            Loading::Loaded(_) => Some(true),
+            Loading::Loaded(..) => Some(true),
             Loading::Off => Some(false),
         }
     }
 
-    /// Returns the kernel of a class. The context is current.
-    fn load(&mut self, driver: &dyn Driver, gate: &Gate, class: Class) -> Option<Function> {
-        if self.off {
-            return None;
-        }
-        if let Loading::Untried = self.classes[class as usize] {
+    /// Checks whether the kernel of a class can be launched, and loads it if nobody has. The context is current.
+    fn load(&mut self, driver: &dyn Driver, gate: &Gate, class: Class) -> bool {
+        if let (Loading::Untried, false) = (&self.classes[class as usize], self.off) {
             // Held off: the next call tries again.
-            let _opening = gate.enter()?;
+            let Some(_opening) = gate.enter() else { return false };
             self.classes[class as usize] = match self.try_load(driver, class) {
-                Ok(code) => Loading::Loaded(code),
+                Ok((code, launcher)) => Loading::Loaded(code, launcher),
                 Err(failure) => {
                     let (call, reason) = (failure.call, driver.reason(failure));
                     log::info!("kernels cannot be loaded ({class:?}): {call}: {reason}");
@@ -149,24 +151,20 @@ impl State {
                 }
             };
         }
-        match &self.classes[class as usize] {
-            Loading::Loaded(code) => Some(code.function(0)),
-            _ => None,
-        }
+        self.has(class) == Some(true)
     }
 
-    fn try_load(&mut self, driver: &dyn Driver, class: Class) -> Result<Code<1>, Failure> {
+    fn try_load(&mut self, driver: &dyn Driver, class: Class) -> Result<(Code<1>, Launcher), Failure> {
         let code = Code::load(driver, class.image(), [class.name()])?;
-        if self.lane.is_none() {
-            match Lane::new(driver) {
-                Ok(lane) => self.lane = Some(lane),
-                Err(failure) => {
-                    code.unload(driver);
-                    return Err(failure);
-                }
+        let lane = match self.lane.take().map_or_else(|| Lane::new(driver), Ok) {
+            Ok(lane) => self.lane.insert(lane),
+            Err(failure) => {
+                code.unload(driver);
+                return Err(failure);
             }
-        }
-        Ok(code)
+        };
+        let launcher = Launcher::new(driver, code.function(0), &lane.stream);
+        Ok((code, launcher))
     }
 }
 
@@ -186,7 +184,8 @@ impl Drop for Reducers {
             lane.destroy(driver);
         }
         for loading in state.classes {
-            if let Loading::Loaded(code) = loading {
+            if let Loading::Loaded(code, launcher) = loading {
+                launcher.destroy(driver);
                 code.unload(driver);
             }
         }

@@ -145,6 +145,11 @@ impl App {
         Some(app)
     }
 
+    /// Returns how many kernels were launched, alone or in graphs; `None` on a real driver.
+    pub(crate) fn launches(&self) -> Option<i64> {
+        self.calls(c"cuLaunchKernel").zip(self.calls(c"cuGraphLaunch")).map(|(alone, by_graph)| alone + by_graph)
+    }
+
     /// Returns how often a function was called; `None` on a real driver.
     pub(crate) fn calls(&self, name: &std::ffi::CStr) -> Option<i64> {
         // SAFETY: a terminated name.

@@ -62,7 +62,7 @@ impl Driver {
 
     /// Returns the launched kernels so far.
     pub(crate) fn launches(&self) -> Option<i64> {
-        self.calls(c"cuLaunchKernel")
+        self.calls(c"cuLaunchKernel").zip(self.calls(c"cuGraphLaunch")).map(|(alone, by_graph)| alone + by_graph)
     }
 
     /// Checks whether calls are counted and faults can be injected.

@@ -37,7 +37,7 @@ pub(crate) const TESTS: &[Test] = &[
         with_every_driver("collectives_at_random", &["coll_algorithm=peer_access", "device_protocols=copy"]);
         // Where a kernel cannot be launched, other mechanisms do its work.
         for failing in [1, 4, 9] {
-            let fault = format!("cuLaunchKernel:701:{failing}");
+            let fault = format!("cuGraphCreate:801,cuLaunchKernel:701:{failing}");
             let named = mapped.map(|set| ["--set", set]).concat();
             one_shot::jobs("collectives_at_random", &named, &[("SIM_CUDA_FAIL", &fault)]);
         }
@@ -65,8 +65,9 @@ pub(crate) const TESTS: &[Test] = &[
         one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", "cuMemHostRegister_v2:801")]);
         // Without kernels, the host does their work.
         one_shot::jobs("collectives_one_shot", &["--set", "device_kernels=no"], &[]);
+        one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", "cuGraphLaunch:701")]);
         for failing in 20..26 {
-            let fault = format!("cuLaunchKernel:701:{failing}");
+            let fault = format!("cuGraphCreate:801,cuLaunchKernel:701:{failing}");
             one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", &fault)]);
         }
     }),

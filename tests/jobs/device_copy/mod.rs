@@ -260,7 +260,7 @@ fn shared_calls() {
         let asked = made(&["cuPointerGetAttributes"]);
         // The command's memory is the library's, which knows where it is.
         assert!(asked <= MESSAGES / 32, "where buffers are is asked {asked} times: {text}");
-        copies.push(made(&["cuLaunchKernel", "cuMemcpyBatchAsync", "cuMemcpyAsync"]));
+        copies.push(made(&["cuLaunchKernel", "cuGraphLaunch", "cuMemcpyBatchAsync", "cuMemcpyAsync"]));
         let ordered = made(&["cuEventRecord", "cuStreamWaitEvent", "cuStreamQuery"]);
         assert!(ordered <= MESSAGES / 4, "the default stream is asked about {ordered} times: {text}");
     }

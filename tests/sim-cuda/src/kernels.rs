@@ -33,7 +33,7 @@ use crate::schedule::Work;
 use crate::settings::Settings;
 use crate::signalled;
 use crate::spin;
-use crate::stream;
+use crate::stream::{self, Stream};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
@@ -94,6 +94,7 @@ const LATE: u64 = 48;
 static MODULES: AfterInit<Mutex<Handles<Module>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5400_0000_0000)));
 static FUNCTIONS: AfterInit<Mutex<Handles<Function>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5500_0000_0000)));
 
+#[derive(Clone)]
 enum Arguments {
     Pieces(Box<Copies>),
     Moves(Box<Moves>),
@@ -104,6 +105,27 @@ enum Arguments {
 }
 
 impl Arguments {
+    /// Reads the argument of a job's kernel. Returns `None` if the kernel is no job's.
+    ///
+    /// # Safety
+    /// The kernel declares this argument.
+    unsafe fn read(kernel: Kernel, argument: *const c_void) -> Option<Arguments> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Some(match kernel {
+                Kernel::Pieces => Arguments::Pieces(Box::new(argument.cast::<Copies>().read_unaligned())),
+                Kernel::Moves => Arguments::Moves(Box::new(argument.cast::<Moves>().read_unaligned())),
+                Kernel::BlockMoves => Arguments::BlockMoves(Box::new(argument.cast::<BlockMoves>().read_unaligned())),
+                Kernel::Strided => Arguments::Strided(argument.cast::<Strided>().read_unaligned()),
+                Kernel::Packed => Arguments::Packed(argument.cast::<Packed>().read_unaligned()),
+                Kernel::Reduce(class) => {
+                    Arguments::Reduce(class, Box::new(argument.cast::<Reduction>().read_unaligned()))
+                }
+                Kernel::Resident | Kernel::Signalled | Kernel::Spin => return None,
+            })
+        }
+    }
+
     fn job(&self) -> Job {
         match self {
             Arguments::Pieces(pieces) => pieces.job,
@@ -262,30 +284,29 @@ fn launch(
     if grid[0] == 0 || grid[1..] != [1, 1] || block != [THREADS, 1, 1] || arguments.is_null() {
         return Err(Error::INVALID_VALUE);
     }
-    let delay = Settings::get().kernel_delay;
-    let memory = Memory::of(stream.context.clone());
     // SAFETY: the caller of the driver passes an address for each of the kernel's parameters, and each has one.
-    let arguments = unsafe {
+    unsafe {
         let argument = arguments.read();
         match kernel {
-            Kernel::Pieces => Arguments::Pieces(Box::new(argument.cast::<Copies>().read_unaligned())),
-            Kernel::Moves => Arguments::Moves(Box::new(argument.cast::<Moves>().read_unaligned())),
-            Kernel::BlockMoves => Arguments::BlockMoves(Box::new(argument.cast::<BlockMoves>().read_unaligned())),
-            Kernel::Strided => Arguments::Strided(argument.cast::<Strided>().read_unaligned()),
             Kernel::Resident => {
-                let argument = argument.cast::<resident::Argument>().read_unaligned();
-                return stream.submit(Box::new(Resident::new(argument, memory, Instant::now() + delay)));
+                let delayed = Instant::now() + Settings::get().kernel_delay;
+                let (argument, memory) =
+                    (argument.cast::<resident::Argument>().read_unaligned(), Memory::of(stream.context.clone()));
+                stream.submit(Box::new(Resident::new(argument, memory, delayed)))
             }
-            Kernel::Packed => Arguments::Packed(argument.cast::<Packed>().read_unaligned()),
-            Kernel::Reduce(class) => Arguments::Reduce(class, Box::new(argument.cast::<Reduction>().read_unaligned())),
-            Kernel::Signalled => {
-                let argument = argument.cast::<signalled::Argument>().read_unaligned();
-                return signalled::launch(argument, handle);
-            }
-            Kernel::Spin => return spin::launch(argument.cast::<u64>().read_unaligned(), &stream),
+            Kernel::Signalled => signalled::launch(argument.cast::<signalled::Argument>().read_unaligned(), handle),
+            Kernel::Spin => spin::launch(argument.cast::<u64>().read_unaligned(), &stream),
+            _ => match Arguments::read(kernel, argument) {
+                Some(arguments) => submit(arguments, u64::from(grid[0]), &stream),
+                None => Err(Error::INVALID_HANDLE),
+            },
         }
-    };
-    let blocks = u64::from(grid[0]);
+    }
+}
+
+/// Adds a job to a stream.
+fn submit(arguments: Arguments, blocks: u64, stream: &Stream) -> Outcome {
+    let delay = Settings::get().kernel_delay;
     let held = if delay.is_zero() { blocks } else { fresh_id() % (blocks + 1) };
     stream.submit(Box::new(Launch {
         arguments,
@@ -293,9 +314,55 @@ fn launch(
         next: 0,
         goes: false,
         held: (held, Instant::now() + delay),
-        memory,
+        memory: Memory::of(stream.context.clone()),
         gathered: one_shot::Progress::default(),
     }))
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct NodeParameters {
+    function: usize,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    arguments: *const *const c_void,
+    extra: *const *const c_void,
+    kernel: usize,
+    context: usize,
+}
+
+/// A job's kernel in a graph, with its argument.
+pub(crate) struct NodeKernel {
+    arguments: Arguments,
+    blocks: u64,
+    context: u64,
+}
+
+impl NodeKernel {
+    /// Reads the description of a node. Only jobs' kernels can be nodes here.
+    pub(crate) fn read(parameters: NodeParameters) -> Outcome<NodeKernel> {
+        let NodeParameters { function, grid, block, shared, arguments, extra, kernel, context } = parameters;
+        let function = FUNCTIONS.get()?.lock().get(function).ok_or(Error::INVALID_HANDLE)?;
+        let Code::Ours(code) = &function.code else { return Err(Error::NOT_SUPPORTED) };
+        let usual = (shared, kernel, context) == (0, 0, 0) && extra.is_null() && !arguments.is_null();
+        if !usual || grid[0] == 0 || grid[1..] != [1, 1] || block != [THREADS, 1, 1] {
+            return Err(Error::INVALID_VALUE);
+        }
+        // SAFETY: the caller of the driver passes an address for each of the kernel's parameters, and each has one.
+        let arguments = unsafe { Arguments::read(*code, arguments.read()) }.ok_or(Error::NOT_SUPPORTED)?;
+        Ok(NodeKernel { arguments, blocks: grid[0].into(), context: function.context })
+    }
+
+    /// Launches the kernel in a stream.
+    pub(crate) fn launch(&self, stream: usize) -> Outcome {
+        let stream = stream::get(stream)?;
+        if stream.context.id != self.context {
+            return Err(Error::INVALID_HANDLE);
+        }
+        submit(self.arguments.clone(), self.blocks, &stream)
+    }
 }
 
 driver_api! {

@@ -19,7 +19,7 @@
 //! Error codes, the width of attributes, the calls that invalidate a stream capture, and the effect of stale handles of
 //! other processes match driver 580 on an H200. The tests of this package pass on that driver, too
 //! (`CABLEWAY_CUDA_LIBDIR`). Cableway's kernels are identified by name; the PTX of other kernels is executed, as far as it
-//! is plain. Not implemented: arrays, graphs other than captured ones of one stream without Cableway's kernels, dma-bufs that a device accepts, functions whose null stream is the per-thread one.
+//! is plain. Not implemented: arrays, graphs other than captured ones of one stream without Cableway's kernels and those of one kernel of a job, dma-bufs that a device accepts, functions whose null stream is the per-thread one.
 //!
 //! # Environment, read once
 //! | variable | meaning |
