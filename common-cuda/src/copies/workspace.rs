@@ -11,7 +11,7 @@ use crate::copy::{Direction, Order};
 use crate::costs::{Costs, DeviceCosts};
 use crate::cpu_mapping::CpuMapping;
 use crate::driver::Failure;
-use crate::kernels::{Kernels, Reducers};
+use crate::kernels::{Kernels, Launching, Reducers};
 use crate::location::DeviceIndex;
 use crate::mapping_gate::Gate;
 use crate::memo::Memo;
@@ -47,12 +47,15 @@ impl Workspace {
         gate: &Arc<Gate>,
     ) -> Self {
         let default_stream = Arc::new(DefaultStream::new(context.clone(), settled));
+        let launching = Arc::<Launching>::default();
+        let kernels =
+            Kernels::new(context.clone(), default_stream.clone(), settings.kernels, gate.clone(), launching.clone());
         Workspace {
             settings,
             streams: CopyStreams::new(context.clone(), settings.turn),
             slots: Slots::new(context.clone()),
-            kernels: Kernels::new(context.clone(), default_stream.clone(), settings.kernels, gate.clone()),
-            reducers: Reducers::new(context.clone(), settings.kernels, gate.clone()),
+            kernels,
+            reducers: Reducers::new(context.clone(), settings.kernels, gate.clone(), launching),
             copier: Copier::new(context.clone(), settings),
             lists: Arc::new(ListMemory::new(context.clone(), default_stream.clone(), settings.list_memory)),
             mapping: CpuMapping::new(context.clone(), default_stream.clone(), settings),

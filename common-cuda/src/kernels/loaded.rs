@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLockReadGuard};
 use super::job::{Job, THREADS};
 use super::lane::{Code, Lane, close};
 use super::launch::{Strides, Work};
-use super::launcher::Launcher;
+use super::launcher::{Launcher, Launching};
 use super::line::{Line, Track};
 use super::packed::Packed;
 use super::pieces::Pieces;
@@ -31,6 +31,7 @@ pub(crate) struct Kernels {
     /// True if kernels should be loaded.
     wanted: bool,
     gate: Arc<Gate>,
+    launching: Arc<Launching>,
     state: Mutex<State>,
     /// The number of chances to skip before the next check.
     pass: AtomicU32,
@@ -54,6 +55,8 @@ struct Loaded {
     lane: Lane,
     /// Those of jobs, for each track's stream.
     launchers: [[Launcher; JOBS]; Track::ALL.len()],
+    /// The one whose launches were compared.
+    compared: Launcher,
     /// For jobs within the device. `None` if the driver refused it: these follow the others then.
     within: Option<Stream>,
     /// The jobs of each track's stream.
@@ -79,9 +82,10 @@ impl Kernels {
         default_stream: Arc<DefaultStream>,
         wanted: bool,
         gate: Arc<Gate>,
+        launching: Arc<Launching>,
     ) -> Kernels {
         let (state, pass, slots) = (Mutex::default(), AtomicU32::new(0), Mutex::new(Slots::new()));
-        Kernels { context, default_stream, wanted, gate, state, pass, slots }
+        Kernels { context, default_stream, wanted, gate, launching, state, pass, slots }
     }
 
     /// Loads the kernels once, if the device is free or the default stream was just found `idle`, and if that is not held
@@ -121,7 +125,7 @@ impl Kernels {
             return None;
         }
         let (begun, driver) = (Instant::now(), self.context.driver);
-        *state = match Loaded::new(driver) {
+        *state = match Loaded::new(driver, &self.launching) {
             Ok(loaded) => {
                 log::debug!("context {}: kernels loaded in {:?}", self.context.id, begun.elapsed());
                 State::Loaded(Box::new(loaded))
@@ -255,7 +259,7 @@ impl Drop for Kernels {
 }
 
 impl Loaded {
-    fn new(driver: &dyn Driver) -> Result<Loaded, Failure> {
+    fn new(driver: &dyn Driver, launching: &Arc<Launching>) -> Result<Loaded, Failure> {
         let code = Code::load(driver, Image::Copy, NAMES)?;
         let lane = match Lane::new(driver) {
             Ok(lane) => lane,
@@ -265,13 +269,14 @@ impl Loaded {
             }
         };
         let within = driver.new_stream(Priority::Highest).ok();
+        let compared = Launcher::new(driver, code.function(SIGNALLED), &lane.stream, launching);
         let launchers = Track::ALL.map(|track| {
             let stream = stream_of(&lane, within.as_ref(), track);
-            std::array::from_fn(|kernel| Launcher::new(driver, code.function(kernel), stream))
+            std::array::from_fn(|kernel| Launcher::new(driver, code.function(kernel), stream, launching))
         });
         let lines = Track::ALL.map(|_| Line::new());
         let (first, revoked) = (Vec::new(), Vec::new());
-        let mut loaded = Loaded { code, lane, launchers, within, lines, first, revoked, off: false };
+        let mut loaded = Loaded { code, lane, launchers, compared, within, lines, first, revoked, off: false };
         match loaded.launch_first(driver) {
             Ok(()) => Ok(loaded),
             Err(failure) => {
@@ -281,13 +286,13 @@ impl Loaded {
         }
     }
 
-    /// A driver may load a kernel as late as its first launch.
+    /// Launches each kernel, because a driver may load it as late as its first launch.
     fn launch_first(&mut self, driver: &dyn Driver) -> Result<(), Failure> {
         let mut signalled = Kernels::nothing_signalled();
         // SAFETY: the kernel's argument. It accesses no memory. The stream is waited for before the module is unloaded.
         unsafe {
             let argument = (&raw mut signalled).cast::<c_void>();
-            driver.launch(self.code.function(SIGNALLED), 1, THREADS, argument, &self.lane.stream)?;
+            self.compared.compare(driver, argument, &self.lane.stream)?;
         }
         let nothing =
             [Work::Pieces(Box::new(Pieces::NOTHING)), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
@@ -352,7 +357,8 @@ impl Loaded {
             close(driver, stream);
         }
         self.lane.destroy(driver);
-        self.launchers.into_iter().flatten().for_each(|launcher| launcher.destroy(driver));
+        let launchers = self.launchers.into_iter().flatten().chain([self.compared]);
+        launchers.for_each(|launcher| launcher.destroy(driver));
         self.code.unload(driver);
     }
 }

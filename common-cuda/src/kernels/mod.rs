@@ -40,6 +40,7 @@ pub(crate) use block_moves::BlockMoves;
 pub(crate) use job::{Argument, Job};
 pub(crate) use jobs::Jobs;
 pub(crate) use launch::{Strides, Work};
+pub(crate) use launcher::Launching;
 pub(crate) use line::Track;
 pub(crate) use loaded::Kernels;
 pub(crate) use packed::{Packed, is_worth_a_launch};

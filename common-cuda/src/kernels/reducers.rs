@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::job::{Argument, Job};
 use super::lane::{Code, Lane};
-use super::launcher::Launcher;
+use super::launcher::{Launcher, Launching};
 use super::reduce::Class;
 use crate::context::Context;
 use crate::driver::{Driver, Failure, Stream};
@@ -18,6 +18,7 @@ pub(crate) struct Reducers {
     /// True if kernels should be loaded.
     wanted: bool,
     gate: Arc<Gate>,
+    launching: Arc<Launching>,
     state: Mutex<State>,
 }
 
@@ -42,14 +43,14 @@ enum Loading {
 }
 
 impl Reducers {
-    pub(crate) fn new(context: Arc<Context>, wanted: bool, gate: Arc<Gate>) -> Reducers {
-        Reducers { context, wanted, gate, state: Mutex::default() }
+    pub(crate) fn new(context: Arc<Context>, wanted: bool, gate: Arc<Gate>, launching: Arc<Launching>) -> Reducers {
+        Reducers { context, wanted, gate, launching, state: Mutex::default() }
     }
 
     /// Checks whether kernels of a class can be launched, and loads them if nobody has and if that is not held off
     /// ([`Gate`]). That may wait for the device. The context is current.
     pub(crate) fn load(&self, class: Class) -> bool {
-        self.wanted && self.state.lock().load(self.context.driver, &self.gate, class)
+        self.wanted && self.load_class(&mut self.state.lock(), class)
     }
 
     /// Checks whether kernels of a class are loaded and can be launched.
@@ -63,6 +64,24 @@ impl Reducers {
             return Some(false);
         }
         self.state.try_lock().map_or(Some(false), |state| state.has(class))
+    }
+
+    /// Checks whether kernels of a class can be launched, and loads them if nobody has. The context is current.
+    fn load_class(&self, state: &mut State, class: Class) -> bool {
+        if let (Loading::Untried, false) = (&state.classes[class as usize], state.off) {
+            // Held off: the next call tries again.
+            let Some(_opening) = self.gate.enter() else { return false };
+            let driver = self.context.driver;
+            state.classes[class as usize] = match state.try_load(driver, class, &self.launching) {
+                Ok((code, launcher)) => Loading::Loaded(code, launcher),
+                Err(failure) => {
+                    let (call, reason) = (failure.call, driver.reason(failure));
+                    log::info!("kernels cannot be loaded ({class:?}): {call}: {reason}");
+                    Loading::Off
+                }
+            };
+        }
+        state.has(class) == Some(true)
     }
 
     /// Launches a kernel of a class. Returns `None` if that is impossible now. Calls `first` with the stream just before. The
@@ -81,7 +100,7 @@ impl Reducers {
             return Ok(None);
         }
         let (driver, mut state) = (self.context.driver, self.state.lock());
-        if !state.load(driver, &self.gate, class) {
+        if !self.load_class(&mut state, class) {
             return Ok(None);
         }
         let state = &mut *state;
@@ -137,24 +156,12 @@ impl State {
         }
     }
 
-    /// Checks whether the kernel of a class can be launched, and loads it if nobody has. The context is current.
-    fn load(&mut self, driver: &dyn Driver, gate: &Gate, class: Class) -> bool {
-        if let (Loading::Untried, false) = (&self.classes[class as usize], self.off) {
-            // Held off: the next call tries again.
-            let Some(_opening) = gate.enter() else { return false };
-            self.classes[class as usize] = match self.try_load(driver, class) {
-                Ok((code, launcher)) => Loading::Loaded(code, launcher),
-                Err(failure) => {
-                    let (call, reason) = (failure.call, driver.reason(failure));
-                    log::info!("kernels cannot be loaded ({class:?}): {call}: {reason}");
-                    Loading::Off
-                }
-            };
-        }
-        self.has(class) == Some(true)
-    }
-
-    fn try_load(&mut self, driver: &dyn Driver, class: Class) -> Result<(Code<1>, Launcher), Failure> {
+    fn try_load(
+        &mut self,
+        driver: &dyn Driver,
+        class: Class,
+        launching: &Arc<Launching>,
+    ) -> Result<(Code<1>, Launcher), Failure> {
         let code = Code::load(driver, class.image(), [class.name()])?;
         let lane = match self.lane.take().map_or_else(|| Lane::new(driver), Ok) {
             Ok(lane) => self.lane.insert(lane),
@@ -163,7 +170,7 @@ impl State {
                 return Err(failure);
             }
         };
-        let launcher = Launcher::new(driver, code.function(0), &lane.stream);
+        let launcher = Launcher::new(driver, code.function(0), &lane.stream, launching);
         Ok((code, launcher))
     }
 }

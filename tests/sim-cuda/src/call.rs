@@ -4,31 +4,45 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::driver;
 use crate::error::{Error, Outcome};
 use crate::settings::{Fault, Settings, Which};
 
-/// The count and the faults of one entry point.
+/// The count and the settings of one entry point.
 pub(crate) struct Call {
     name: &'static str,
     count: AtomicU64,
-    faults: OnceLock<Vec<&'static Fault>>,
+    settings: OnceLock<CallSettings>,
+}
+
+struct CallSettings {
+    faults: Vec<&'static Fault>,
+    /// How much longer each call takes.
+    slow: Duration,
 }
 
 impl Call {
     pub(crate) const fn new(name: &'static str) -> Self {
-        Call { name, count: AtomicU64::new(0), faults: OnceLock::new() }
+        Call { name, count: AtomicU64::new(0), settings: OnceLock::new() }
     }
 
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Runs `body`, unless this call must fail. A panic becomes `CUDA_ERROR_UNKNOWN`.
+    /// Runs `body`, unless this call must fail. A panic becomes `CUDA_ERROR_UNKNOWN`. Spins in a slow call, as a driver does.
     pub(crate) fn enter(&self, body: impl FnOnce() -> Outcome) -> c_int {
         let nth = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Some(code) = self.fault(nth) {
+        let settings = self.settings.get_or_init(|| CallSettings::of(self.name));
+        if !settings.slow.is_zero() {
+            let begun = Instant::now();
+            while begun.elapsed() < settings.slow {
+                std::hint::spin_loop();
+            }
+        }
+        if let Some(code) = settings.fault(nth) {
             return code;
         }
         // A driver's state does not survive fork; its version does.
@@ -41,11 +55,19 @@ impl Call {
             Err(_) => Error::UNKNOWN.0,
         }
     }
+}
+
+impl CallSettings {
+    fn of(name: &str) -> CallSettings {
+        let settings = Settings::get();
+        CallSettings {
+            faults: settings.faults.iter().filter(|fault| fault.name == name).collect(),
+            slow: settings.slow.iter().filter(|slow| slow.0 == name).map(|slow| slow.1).sum(),
+        }
+    }
 
     fn fault(&self, nth: u64) -> Option<c_int> {
-        let faults =
-            self.faults.get_or_init(|| Settings::get().faults.iter().filter(|fault| fault.name == self.name).collect());
-        faults
+        self.faults
             .iter()
             .find(|fault| match fault.which {
                 Which::Every => true,

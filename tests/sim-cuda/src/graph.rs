@@ -2,7 +2,7 @@
 //!
 //! A captured graph holds the captured calls, and a launch makes them again in its stream (`graph_calls`). Waits and writes of
 //! words, copies and fills can be launched. A graph with other work, or of several streams, cannot be instantiated here. A graph
-//! that is made otherwise has one node, a kernel of a job.
+//! that is made otherwise has one node, a kernel of Cableway.
 
 use std::sync::Arc;
 

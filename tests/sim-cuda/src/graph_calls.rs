@@ -10,7 +10,7 @@ use crate::capture;
 use crate::driver::fresh_id;
 use crate::error::{Error, Outcome};
 use crate::graph::{self, Call, EXECUTABLES, Executable, GRAPHS, Graph, Node};
-use crate::kernels::{NodeKernel, NodeParameters};
+use crate::node::{NodeKernel, NodeParameters};
 use crate::stream;
 
 /// Returns the call that launches a kernel with this argument.

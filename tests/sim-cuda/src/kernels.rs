@@ -36,7 +36,7 @@ use crate::spin;
 use crate::stream::{self, Stream};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kernel {
+pub(crate) enum Kernel {
     Pieces,
     Strided,
     Resident,
@@ -67,7 +67,7 @@ const KERNELS: &[(&str, Kernel)] = &[
 
 /// A kernel in a module.
 #[derive(Clone)]
-enum Code {
+pub(crate) enum Code {
     Ours(Kernel),
     /// A program's.
     Text(Arc<ptx::Entry>),
@@ -80,9 +80,9 @@ struct Module {
 }
 
 /// A kernel of a module.
-struct Function {
-    code: Code,
-    context: u64,
+pub(crate) struct Function {
+    pub(crate) code: Code,
+    pub(crate) context: u64,
 }
 
 /// The indices of a job's words that say it is revoked, has started, has ended, waited in vain for other ranks.
@@ -92,10 +92,11 @@ const ENDED: u64 = 32;
 const LATE: u64 = 48;
 
 static MODULES: AfterInit<Mutex<Handles<Module>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5400_0000_0000)));
-static FUNCTIONS: AfterInit<Mutex<Handles<Function>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5500_0000_0000)));
+pub(crate) static FUNCTIONS: AfterInit<Mutex<Handles<Function>>> =
+    AfterInit::new(|| Mutex::new(Handles::new(0x5500_0000_0000)));
 
 #[derive(Clone)]
-enum Arguments {
+pub(crate) enum Arguments {
     Pieces(Box<Copies>),
     Moves(Box<Moves>),
     BlockMoves(Box<BlockMoves>),
@@ -109,7 +110,7 @@ impl Arguments {
     ///
     /// # Safety
     /// The kernel declares this argument.
-    unsafe fn read(kernel: Kernel, argument: *const c_void) -> Option<Arguments> {
+    pub(crate) unsafe fn read(kernel: Kernel, argument: *const c_void) -> Option<Arguments> {
         // SAFETY: the caller's promise.
         unsafe {
             Some(match kernel {
@@ -305,7 +306,7 @@ fn launch(
 }
 
 /// Adds a job to a stream.
-fn submit(arguments: Arguments, blocks: u64, stream: &Stream) -> Outcome {
+pub(crate) fn submit(arguments: Arguments, blocks: u64, stream: &Stream) -> Outcome {
     let delay = Settings::get().kernel_delay;
     let held = if delay.is_zero() { blocks } else { fresh_id() % (blocks + 1) };
     stream.submit(Box::new(Launch {
@@ -317,52 +318,6 @@ fn submit(arguments: Arguments, blocks: u64, stream: &Stream) -> Outcome {
         memory: Memory::of(stream.context.clone()),
         gathered: one_shot::Progress::default(),
     }))
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS_v2`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct NodeParameters {
-    function: usize,
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    shared: c_uint,
-    arguments: *const *const c_void,
-    extra: *const *const c_void,
-    kernel: usize,
-    context: usize,
-}
-
-/// A job's kernel in a graph, with its argument.
-pub(crate) struct NodeKernel {
-    arguments: Arguments,
-    blocks: u64,
-    context: u64,
-}
-
-impl NodeKernel {
-    /// Reads the description of a node. Only jobs' kernels can be nodes here.
-    pub(crate) fn read(parameters: NodeParameters) -> Outcome<NodeKernel> {
-        let NodeParameters { function, grid, block, shared, arguments, extra, kernel, context } = parameters;
-        let function = FUNCTIONS.get()?.lock().get(function).ok_or(Error::INVALID_HANDLE)?;
-        let Code::Ours(code) = &function.code else { return Err(Error::NOT_SUPPORTED) };
-        let usual = (shared, kernel, context) == (0, 0, 0) && extra.is_null() && !arguments.is_null();
-        if !usual || grid[0] == 0 || grid[1..] != [1, 1] || block != [THREADS, 1, 1] {
-            return Err(Error::INVALID_VALUE);
-        }
-        // SAFETY: the caller of the driver passes an address for each of the kernel's parameters, and each has one.
-        let arguments = unsafe { Arguments::read(*code, arguments.read()) }.ok_or(Error::NOT_SUPPORTED)?;
-        Ok(NodeKernel { arguments, blocks: grid[0].into(), context: function.context })
-    }
-
-    /// Launches the kernel in a stream.
-    pub(crate) fn launch(&self, stream: usize) -> Outcome {
-        let stream = stream::get(stream)?;
-        if stream.context.id != self.context {
-            return Err(Error::INVALID_HANDLE);
-        }
-        submit(self.arguments.clone(), self.blocks, &stream)
-    }
 }
 
 driver_api! {

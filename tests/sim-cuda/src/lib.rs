@@ -19,7 +19,7 @@
 //! Error codes, the width of attributes, the calls that invalidate a stream capture, and the effect of stale handles of
 //! other processes match driver 580 on an H200. The tests of this package pass on that driver, too
 //! (`CABLEWAY_CUDA_LIBDIR`). Cableway's kernels are identified by name; the PTX of other kernels is executed, as far as it
-//! is plain. Not implemented: arrays, graphs other than captured ones of one stream without Cableway's kernels and those of one kernel of a job, dma-bufs that a device accepts, functions whose null stream is the per-thread one.
+//! is plain. Not implemented: arrays, graphs other than captured ones of one stream without Cableway's kernels and those of one kernel of Cableway, dma-bufs that a device accepts, functions whose null stream is the per-thread one.
 //!
 //! # Environment, read once
 //! | variable | meaning |
@@ -32,6 +32,7 @@
 //! | `SIM_CUDA_SEED` | seed of every random choice, 1 by default |
 //! | `SIM_CUDA_VERSION` | the result of `cuDriverGetVersion`, 13000 by default; later signatures are missing |
 //! | `SIM_CUDA_FAIL` | calls that fail: `NAME:CODE[:WHICH]` separated by commas. `CODE` is a `CUresult`; `WHICH` is `N` (the N-th call of the process only, from 1) or `N+` (that one and all later ones); without it every call fails. `NAME` is the name without `_v2` and applies to every version of the function |
+//! | `SIM_CUDA_SLOW` | calls that take longer: `NAME:MICROSECONDS` separated by commas, with names as above |
 //! | `SIM_CUDA_MISSING` | names without `_v2`, separated by commas, that `cuGetProcAddress` does not know |
 //! | `SIM_CUDA_DIRECT` | words separated by commas: `peer_memory` makes memory of `cuMemAlloc` accessible to verbs devices (and to a CPU, which does not fault then); `dma_buf` makes `cuMemGetHandleForAddressRange` return a descriptor, which cannot be mapped; with `mmap` and a version from 13030 on it can be mapped, and memory of `cuMemAlloc` has no legacy handle then; `gdrdrv` gives gdrcopy's library, which is this one, too (`libgdrapi.so.2` beside it), a device; `unseen` makes `cuFlushGPUDirectRDMAWrites` unavailable to the host |
 //! | `SIM_CUDA_EARLY` | 1 makes `cuPointerSetAttribute` return before earlier synchronous calls on the allocation are complete, which a driver on an H200 does not |
@@ -74,6 +75,7 @@ mod kernels;
 mod landing;
 mod memops;
 mod memory;
+mod node;
 mod one_shot;
 mod packed;
 mod physical;

@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) version: c_int,
     pub(crate) faults: Vec<Fault>,
+    /// Names of functions, and how much longer their calls take.
+    pub(crate) slow: Vec<(String, Duration)>,
     pub(crate) missing: Vec<String>,
     pub(crate) direct: Direct,
     /// `SYNC_MEMOPS` is set although synchronous calls on the allocation are not complete.
@@ -102,6 +104,7 @@ impl Settings {
                 .and_then(|v| c_int::try_from(v).ok())
                 .unwrap_or(13000),
             faults: variable("FAIL").map(|text| faults(&text)).unwrap_or_default(),
+            slow: variable("SLOW").map(|text| slow(&text)).unwrap_or_default(),
             missing: variable("MISSING")
                 .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect())
                 .unwrap_or_default(),
@@ -152,6 +155,14 @@ fn visible(list: &str, count: usize) -> Vec<usize> {
 
 fn faults(text: &str) -> Vec<Fault> {
     text.split(',').filter_map(fault).collect()
+}
+
+fn slow(text: &str) -> Vec<(String, Duration)> {
+    let row = |row: &str| {
+        let (name, microseconds) = row.trim().split_once(':')?;
+        Some((name.to_owned(), Duration::from_micros(microseconds.parse().ok()?)))
+    };
+    text.split(',').filter_map(row).collect()
 }
 
 fn fault(text: &str) -> Option<Fault> {

@@ -58,6 +58,7 @@ shared! {
     landing = "../../sim-cuda/src/landing.rs";
     memops = "../../sim-cuda/src/memops.rs";
     memory = "../../sim-cuda/src/memory.rs";
+    node = "../../sim-cuda/src/node.rs";
     one_shot = "../../sim-cuda/src/one_shot.rs";
     packed = "../../sim-cuda/src/packed.rs";
     physical = "../../sim-cuda/src/physical.rs";
