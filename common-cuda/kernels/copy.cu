@@ -233,8 +233,12 @@ struct Written {
 #define SLOTS 4096
 struct Signalled {
     u64 to, from, len, slot;
+    // The address of a word with the number of bytes that have arrived, of which at most `len` are copied; 0 if all have.
+    u64 arrived;
     struct Written before, behind[2];
 };
+// The bytes of a tile of a copy that has fewer tiles than a block has groups of lanes.
+#define SMALL_TILE 512
 
 // For each slot, the number of the launch's blocks that have copied.
 static __attribute__((device)) u32 copied[SLOTS];
@@ -242,10 +246,19 @@ static __attribute__((device)) u32 copied[SLOTS];
 KERNEL(THREADS) void cableway_copy_signalled(const struct Signalled copy) {
     if (BLOCK == 0 && THREAD == 0 && copy.before.address != 0)
         *(volatile u64 MEMORY *)copy.before.address = copy.before.value;
+    u64 len = copy.len;
+    if (copy.arrived != 0) {
+        // Read once, because such reads wait for each other.
+        static __attribute__((shared)) volatile u64 arrived;
+        if (THREAD == 0) arrived = *(const volatile u64 MEMORY *)copy.arrived;
+        barrier();
+        if (arrived < len) len = arrived;
+    }
     const u64 groups = (u64)BLOCKS * (THREADS / LANES);
-    for (u64 at = (BLOCK + (u64)BLOCKS * (THREAD / LANES)) * TILE; at < copy.len; at += groups * TILE) {
-        u64 left = copy.len - at;
-        bytes(copy.to + at, copy.from + at, left < TILE ? (u32)left : TILE, THREAD % LANES);
+    const u32 tile = len <= (THREADS / LANES) * SMALL_TILE ? SMALL_TILE : TILE;
+    for (u64 at = (BLOCK + (u64)BLOCKS * (THREAD / LANES)) * tile; at < len; at += groups * tile) {
+        u64 left = len - at;
+        bytes(copy.to + at, copy.from + at, left < tile ? (u32)left : tile, THREAD % LANES);
     }
     barrier();
     if (THREAD != 0) return;

@@ -7,7 +7,7 @@ use cableway_common_cuda::{
     ReduceOperation, StreamStep, StreamWords, Vendor, WaitCondition, WordAccess, WordOperation,
 };
 use common::app::{BLOCKING_STREAM, CAPTURE_THREAD_LOCAL, Handle, LEGACY_STREAM, NON_BLOCKING_STREAM};
-use common::{App, app, devices, devices_with, isolated, isolated_each, on_simulated_driver};
+use common::{App, app, devices, devices_with, isolated, isolated_each, on_simulated_driver, wait_for_kernels};
 
 fn vendor() -> Vendor {
     match sim_cuda::Vendor::tested() {
@@ -106,7 +106,7 @@ fn operations_of_one_call_are_made_in_their_order() {
 /// copies if the driver refuses to launch a kernel.
 #[test]
 fn a_small_copy_and_its_words_are_one_launch() {
-    const REFUSED: &[(&str, &str)] = &[("SIM_CUDA_FAIL", "cuLaunchKernel:1:5+")];
+    const REFUSED: &[(&str, &str)] = &[("SIM_CUDA_FAIL", "cuLaunchKernel:1:20+")];
     isolated_each("a_small_copy_and_its_words_are_one_launch", &[&[], &[], REFUSED], |case| {
         let app = app();
         app.use_device(0);
@@ -265,5 +265,52 @@ fn no_kernels_are_loaded_while_a_stream_waits() {
             assert!(devices.can_reduce(&at, operation, Element::I32));
         }
         drop(held);
+    });
+}
+
+/// A kernel copies as many bytes as have arrived when the stream gets there, and at most the room.
+#[test]
+fn what_has_arrived_is_copied() {
+    isolated("what_has_arrived_is_copied", &[], || {
+        let (app, devices, stream, _) = started();
+        const ROOM: usize = 8 << 10;
+        const BEHIND: usize = 32;
+        // The word that the stream waits for, the number of bytes, the word behind the copy, and the data.
+        let words = stream.words(BEHIND + ROOM / 8).unwrap();
+        if vendor() != Vendor::Nvidia {
+            return assert!(!stream.copies_by_kernel());
+        }
+        let room = app.malloc(ROOM + 16);
+        wait_for_kernels(|| devices.kernels(&devices.classify(std::ptr::without_provenance(room as usize), 1)));
+        assert!(stream.copies_by_kernel());
+        let slot = stream.copy_slot().unwrap();
+        for (turn, arrived) in [0, 1, 8, 511, 4097, ROOM - 1, ROOM, ROOM + 1].into_iter().enumerate() {
+            let number = turn as u64 + 1;
+            app.upload(room, &[0xCC; ROOM + 16]);
+            let steps = [
+                StreamStep::Word(WordOperation::wait(words.device_address(0), number, WaitCondition::GreaterOrEqual)),
+                StreamStep::CopyArrived {
+                    dst: std::ptr::without_provenance_mut((room as usize) + turn),
+                    src: std::ptr::without_provenance(words.device_address(BEHIND) as usize),
+                    most: ROOM,
+                    arrived: words.device_address(1),
+                    slot: slot.number(),
+                },
+                StreamStep::Word(WordOperation::write(words.device_address(2), number)),
+            ];
+            // SAFETY: the words, the room and the slot live until the stream has passed the steps.
+            unsafe { stream.enqueue(&steps) }.unwrap();
+            let data: Vec<u8> = (0..ROOM).map(|i| (i * 13 + turn) as u8).collect();
+            for (word, bytes) in data.chunks(8).enumerate() {
+                words.store(BEHIND + word, u64::from_ne_bytes(bytes.try_into().unwrap()));
+            }
+            words.store(1, arrived as u64);
+            words.store(0, number);
+            wait_for(&words, 2, number);
+            let mut expected = vec![0xCC; ROOM + 16];
+            let copied = arrived.min(ROOM);
+            expected[turn..turn + copied].copy_from_slice(&data[..copied]);
+            assert!(app.download(room, ROOM + 16) == expected, "{arrived} bytes have arrived");
+        }
     });
 }

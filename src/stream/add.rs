@@ -21,11 +21,12 @@ pub(crate) unsafe fn send(
 ) -> Result<StreamMessage, Error> {
     on.check_tag(tag)?;
     // SAFETY: the caller's promise.
-    let message = unsafe { batch.isend(on.raw(), raw_rank(to), tag, buffer) }?;
-    if blocks {
-        batch.wait(&[&message]);
+    unsafe {
+        match blocks {
+            true => batch.send(on.raw(), raw_rank(to), tag, buffer),
+            false => batch.isend(on.raw(), raw_rank(to), tag, buffer),
+        }
     }
-    Ok(message)
 }
 
 /// Adds a receive. If it `blocks`, the stream's later work begins when the message is in the buffer.
@@ -41,11 +42,12 @@ pub(crate) unsafe fn receive(
 ) -> Result<StreamMessage, Error> {
     on.check_selector(tag)?;
     // SAFETY: the caller's promise.
-    let message = unsafe { batch.irecv(on.raw(), from.raw(), tag.raw(), buffer) }?;
-    if blocks {
-        batch.wait(&[&message]);
+    unsafe {
+        match blocks {
+            true => batch.recv(on.raw(), from.raw(), tag.raw(), buffer),
+            false => batch.irecv(on.raw(), from.raw(), tag.raw(), buffer),
+        }
     }
-    Ok(message)
 }
 
 /// Adds a put, for which the stream waits. Returns `None` if the stream makes it alone.

@@ -18,9 +18,13 @@ int main(int, char **) {
             // The first byte at a multiple of 16, with some before it.
             u64 base = (16 - (u64)target.data() % 16) + 16, first = (16 - (u64)source.data() % 16) + 16;
             expected = target;
-            for (u64 i = 0; i < len; i++) expected[base + to + i] = source[first + from + i];
+            // How many bytes have arrived: all, without a word or by a word that says more, or some.
+            u64 arrived = place % 3 == 2 ? len * 2 / 3 : len + 5;
+            u64 copied_bytes = place % 3 == 2 ? arrived : len;
+            for (u64 i = 0; i < copied_bytes; i++) expected[base + to + i] = source[first + from + i];
             u64 words[4] = {7, 7, 7, 7};
-            struct Signalled copy = {(u64)target.data() + base + to, (u64)source.data() + first + from, len, 7, {}, {}};
+            struct Signalled copy = {(u64)target.data() + base + to, (u64)source.data() + first + from, len, 7, 0, {}, {}};
+            if (place % 3 != 0) copy.arrived = (u64)&arrived;
             u64 given = place % 4;
             if (given > 0) copy.before = {(u64)&words[0], 1};
             if (given > 1) copy.behind[0] = {(u64)&words[1], 2};

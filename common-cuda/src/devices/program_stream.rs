@@ -39,6 +39,20 @@ pub enum StreamStep {
         /// The slot of a kernel that may make the copy, because kernels in the stream's context may access both sides.
         by_kernel: Option<CopySlotNumber>,
     },
+    /// A copy of what has arrived, by a kernel: kernels in the stream's context may access both sides, and
+    /// [`ProgramStream::copies_by_kernel`] holds.
+    CopyArrived {
+        /// Where to.
+        dst: *mut u8,
+        /// Where from.
+        src: *const u8,
+        /// The most bytes that may arrive.
+        most: usize,
+        /// The address of a word of 64 bits, as the stream's device sees it: the number of bytes when the copy begins.
+        arrived: u64,
+        /// The kernel's slot.
+        slot: CopySlotNumber,
+    },
 }
 
 /// A slot of copies that kernels make in a context. Copies that may overlap need slots of their own. It is dropped once the
@@ -71,7 +85,7 @@ impl StreamStep {
         match self {
             StreamStep::Word(operation) => Some(*operation),
             StreamStep::Clear(address) => Some(WordOperation::write(*address, 0)),
-            StreamStep::Copy { .. } => None,
+            StreamStep::Copy { .. } | StreamStep::CopyArrived { .. } => None,
         }
     }
 }
@@ -178,7 +192,7 @@ impl ProgramStream {
         let context = &self.queue.workspace.context;
         let added = context.enter().and_then(|_scope| {
             let kernels = &self.queue.workspace.kernels;
-            let mut able = self.copies_by_kernel && kernels.are_loaded();
+            let mut able = self.copies_by_kernel();
             let by_kernel = |able: bool, steps| if able { self.copy_by_kernel(steps) } else { None };
             let mut words: Vec<WordOperation> = Vec::new();
             let mut rest = steps;
@@ -190,6 +204,9 @@ impl ProgramStream {
                         rest = &rest[count..];
                         continue;
                     }
+                }
+                if let StreamStep::CopyArrived { .. } = first {
+                    return Err(Failure::missing("kernels"));
                 }
                 if let StreamStep::Copy { dst, src, len, .. } = *first {
                     // SAFETY: as above.
@@ -220,15 +237,27 @@ impl ProgramStream {
         let clears = match steps.first()? {
             StreamStep::Word(_) => return None,
             StreamStep::Clear(address) => Some(*address),
-            StreamStep::Copy { .. } => None,
+            StreamStep::Copy { .. } | StreamStep::CopyArrived { .. } => None,
         };
         let at = usize::from(clears.is_some());
-        let StreamStep::Copy { dst, src, len, by_kernel: Some(slot) } = *steps.get(at)? else { return None };
-        let mut copy = Signalled::new(dst, src, len, slot)?;
+        let (mut copy, alone) = match *steps.get(at)? {
+            StreamStep::Copy { dst, src, len, by_kernel: Some(slot) } => (Signalled::new(dst, src, len, slot)?, false),
+            StreamStep::CopyArrived { dst, src, most, arrived, slot } => {
+                let mut copy = Signalled::new(dst, src, most, slot)?;
+                copy.arrived_at(arrived);
+                (copy, true)
+            }
+            _ => return None,
+        };
         copy.clear_before(clears);
         let behind = steps[at + 1..].iter().map_while(StreamStep::word);
         let count = behind.take_while(|word| copy.write_behind(*word)).count();
-        (count != 0).then_some((copy, at + 1 + count))
+        (alone || count != 0).then_some((copy, at + 1 + count))
+    }
+
+    /// Checks whether kernels make small copies of the stream.
+    pub fn copies_by_kernel(&self) -> bool {
+        self.copies_by_kernel && self.queue.workspace.kernels.are_loaded()
     }
 
     /// Takes a slot for copies of the stream. Returns `None` if kernels make none, or all slots are in use.

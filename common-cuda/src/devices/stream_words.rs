@@ -167,6 +167,14 @@ impl StreamWords {
         self.words.device() + (index * size_of::<AtomicU64>()) as u64
     }
 
+    /// Returns the address of a word as the CPU sees it. Words that are accessed through it are not atomic.
+    ///
+    /// # Panics
+    /// There is no such word.
+    pub fn address(&self, index: usize) -> *mut u8 {
+        self.word(index).as_ptr().cast()
+    }
+
     pub(super) fn is_of(&self, queue: &Arc<CopyQueue>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }

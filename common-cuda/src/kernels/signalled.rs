@@ -38,15 +38,17 @@ pub(crate) struct Signalled {
     from: u64,
     len: u64,
     slot: u64,
+    /// The address of a word with the number of bytes that have arrived, or 0.
+    arrived: u64,
     before: Written,
     behind: [Written; MOST_BEHIND],
 }
-const _: () = assert!(size_of::<Signalled>() == 32 + 3 * 16);
+const _: () = assert!(size_of::<Signalled>() == 40 + 3 * 16);
 
 impl Signalled {
     const NOTHING: Signalled = {
         let none = Written { address: 0, value: 0 };
-        Signalled { to: 0, from: 0, len: 0, slot: 0, before: none, behind: [none; MOST_BEHIND] }
+        Signalled { to: 0, from: 0, len: 0, slot: 0, arrived: 0, before: none, behind: [none; MOST_BEHIND] }
     };
 
     /// Describes a copy without words. Returns `None` if a copy engine makes it as fast.
@@ -62,6 +64,11 @@ impl Signalled {
     /// Sets the word that is cleared before the copy, if there is one.
     pub(crate) fn clear_before(&mut self, address: Option<u64>) {
         self.before = Written { address: address.unwrap_or(0), value: 0 };
+    }
+
+    /// Has the kernel copy at most as many bytes as the word at this address says when the copy begins.
+    pub(crate) fn arrived_at(&mut self, address: u64) {
+        self.arrived = address;
     }
 
     /// Adds a word that is written behind the copy. Returns false if the operation is no write of 64 bits, or there is no

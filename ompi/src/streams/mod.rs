@@ -130,19 +130,17 @@ unsafe fn start(stream: &Stream, call: &mut CallDescription) -> Result<(), Error
     let buffer = unsafe { buffer_of(&raw const call.buffer) };
     // SAFETY: the caller's promise.
     let message = unsafe {
-        if call.receive {
-            batch.irecv(&communicator, call.peer, call.tag, buffer)
-        } else {
-            batch.isend(&communicator, call.peer, call.tag, buffer)
+        match (call.receive, call.wait) {
+            (true, true) => batch.recv(&communicator, call.peer, call.tag, buffer),
+            (true, false) => batch.irecv(&communicator, call.peer, call.tag, buffer),
+            (false, true) => batch.send(&communicator, call.peer, call.tag, buffer),
+            (false, false) => batch.isend(&communicator, call.peer, call.tag, buffer),
         }
     }?;
     if !call.status.is_null() {
         Slot::new(call.status).fill_after(&message);
     }
     complete_after(&message, call.owner);
-    if call.wait {
-        batch.wait(&[&message]);
-    }
     call.message = Box::into_raw(Box::new(message));
     batch.post()
 }

@@ -25,7 +25,7 @@ impl Slot {
     /// Has the status filled once a message is over, before the streams that wait for it go on.
     pub(super) fn fill_after(&self, message: &StreamMessage) {
         let slot = self.0.clone();
-        message.then(move |result| {
+        message.on_arrival(move |result| {
             // Locked, so that it is not filled any more when `close` returns.
             let mut slot = slot.lock();
             if let Some(status) = slot.take() {

@@ -153,7 +153,7 @@ impl StreamBatch<'_> {
         };
         if let (Some((src, _)), Ok(len @ 1..)) = (from.contiguous(), usize::try_from(put.len)) {
             let dst = std::ptr::with_exposed_provenance_mut(targets.data as usize);
-            let by_kernel = if by_kernel { self.state.put_slot() } else { None };
+            let by_kernel = if by_kernel { self.state.copy_slot() } else { None };
             self.steps.push(StreamStep::Copy { dst, src, len, by_kernel });
         }
         if let (Some(word), Some((_, value))) = (targets.word, put.signal) {

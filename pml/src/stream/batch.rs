@@ -7,16 +7,13 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::connections::warn_of_waiting;
-use super::gated::{Gated, StartGate};
 use super::message::StreamMessage;
-use super::operation::{Described, Message, StreamJob};
-use super::prepared::pair::{Agreed, Pair};
+use super::operation::{Message, StreamJob};
+use super::prepared::pair::Pair;
 use super::queue::Written;
 use super::shared::Shared;
 use super::state::StreamState;
-use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::tag::Communicator;
 
 /// Calls that reach the stream together, in their order: the driver is called once for all of them. Made by
 /// [`Stream::batch`](super::Stream::batch).
@@ -55,40 +52,6 @@ impl<'s> StreamBatch<'s> {
         StreamBatch { shared, state, last, before, written, steps, prepared, uncapturable: None, for_thread: false }
     }
 
-    /// As [`Stream::isend`](super::Stream::isend).
-    ///
-    /// # Safety
-    /// As there.
-    ///
-    /// # Errors
-    /// A bad rank or tag. The other calls of the batch are not affected.
-    pub unsafe fn isend(
-        &mut self,
-        to: &Arc<Communicator>,
-        dest: i32,
-        tag: i32,
-        buffer: Buffer<'_>,
-    ) -> Result<StreamMessage, Error> {
-        self.start(Described::send(to, dest, tag, buffer)?)
-    }
-
-    /// As [`Stream::irecv`](super::Stream::irecv).
-    ///
-    /// # Safety
-    /// As there.
-    ///
-    /// # Errors
-    /// As [`isend`](Self::isend).
-    pub unsafe fn irecv(
-        &mut self,
-        on: &Arc<Communicator>,
-        source: i32,
-        tag: i32,
-        buffer: Buffer<'_>,
-    ) -> Result<StreamMessage, Error> {
-        self.start(Described::receive(on, source, tag, buffer)?)
-    }
-
     /// Starts a job when the stream gets there. What it returns stands for it as for a message.
     ///
     /// # Safety
@@ -97,34 +60,17 @@ impl<'s> StreamBatch<'s> {
         self.start_message(Message::job(job))
     }
 
-    /// Starts a send when the stream gets there and the gate is open, which does not hold the stream up.
-    ///
-    /// # Safety
-    /// As [`Stream::isend`](super::Stream::isend).
-    ///
-    /// # Errors
-    /// As [`isend`](Self::isend).
-    pub unsafe fn isend_gated(
-        &mut self,
-        to: &Arc<Communicator>,
-        (dest, tag): (i32, i32),
-        buffer: Buffer<'_>,
-        gate: Box<dyn StartGate>,
-    ) -> Result<StreamMessage, Error> {
-        let described = Described::send(to, dest, tag, buffer)?;
-        described.check_early(self.shared.engine.devices())?;
-        let job = Gated::new(&self.shared.engine, Message::new(described), gate);
-        Ok(self.start_message(Message::job(Box::new(job))))
-    }
-
     /// Makes the stream wait until all of the messages are over.
     pub fn wait(&mut self, messages: &[&StreamMessage]) {
         let open: Vec<Arc<Message>> =
             messages.iter().map(|message| message.inner().clone()).filter(|message| !message.is_over()).collect();
         // What a message has written is visible to the stream's later work, as to any work that is added now.
-        if open.is_empty() {
-            return;
+        if !open.is_empty() {
+            self.wait_for(open);
         }
+    }
+
+    pub(super) fn wait_for(&mut self, open: Vec<Arc<Message>>) {
         let number = self.next();
         self.state.queue.lock().wait_at(number, open);
         let address = self.state.released_address();
@@ -178,29 +124,14 @@ impl<'s> StreamBatch<'s> {
         posted.map(drop)
     }
 
-    /// Appends a post of a prepared operation that both sides have agreed on.
-    ///
-    /// # Errors
-    /// They have not, or it is of another stream, or it has failed.
-    pub(super) fn post_pair(&mut self, pair: &Arc<Pair>) -> Result<(), Error> {
-        if !Arc::ptr_eq(pair.state(), self.state) {
-            return Err(Error::BadRequest { reason: "it was prepared on another stream" });
-        }
-        pair.check()?;
-        match pair.agreed() {
-            None => return Err(Error::BadRequest { reason: "the peer has not agreed: call `agree` before" }),
-            Some(Err(error)) => return Err(error.clone()),
-            Some(Ok(Agreed::Nobody)) => return Ok(()),
-            Some(Ok(Agreed::Direct(direct))) => pair.append_steps(direct, &mut self.steps),
-            Some(Ok(Agreed::Thread { obstacle, tag })) => {
-                let described = pair.describe(*tag);
-                let message = self.start(described)?;
-                self.wait(&[&message]);
-                self.uncapturable = Some(Uncapturable::Thread { peer: pair.peer(), reason: obstacle.reason() });
-            }
-        }
+    /// Notes that the calls contain a post of a prepared operation.
+    pub(super) fn note_prepared(&mut self, pair: &Arc<Pair>) {
         self.prepared.push(pair.clone());
-        Ok(())
+    }
+
+    /// Notes that no graph can contain the calls, because the thread moves a prepared operation.
+    pub(super) fn refuse_captures_for(&mut self, peer: i32, reason: &'static str) {
+        self.uncapturable = Some(Uncapturable::Thread { peer, reason });
     }
 
     /// Fails if the stream captures a graph that cannot contain the calls. Returns whether it captures one.
@@ -216,12 +147,7 @@ impl<'s> StreamBatch<'s> {
         }
     }
 
-    fn start(&mut self, described: Described) -> Result<StreamMessage, Error> {
-        described.check_early(self.shared.engine.devices())?;
-        Ok(self.start_message(Message::new(described)))
-    }
-
-    fn start_message(&mut self, message: Arc<Message>) -> StreamMessage {
+    pub(super) fn start_message(&mut self, message: Arc<Message>) -> StreamMessage {
         let number = self.next();
         self.state.queue.lock().start_at(number, message.clone());
         self.write(number);

@@ -121,8 +121,7 @@ impl Stream {
     ) -> Result<StreamMessage, Error> {
         let mut batch = self.batch()?;
         // SAFETY: the caller's promise.
-        let message = unsafe { batch.isend(to, dest, tag, buffer) }?;
-        batch.wait(&[&message]);
+        let message = unsafe { batch.send(to, dest, tag, buffer) }?;
         batch.post().map(|()| message)
     }
 
@@ -142,8 +141,7 @@ impl Stream {
     ) -> Result<StreamMessage, Error> {
         let mut batch = self.batch()?;
         // SAFETY: the caller's promise.
-        let message = unsafe { batch.irecv(on, source, tag, buffer) }?;
-        batch.wait(&[&message]);
+        let message = unsafe { batch.recv(on, source, tag, buffer) }?;
         batch.post().map(|()| message)
     }
 

@@ -72,10 +72,16 @@ impl StreamMessage {
     }
 
     /// Calls a function with the result once the message is over: now, or on the thread that ends it. It must call
-    /// neither the engine nor a stream. A stream that waits for the message goes on after the functions that were added
-    /// before the wait. They tell no error: a later call on the stream does, or [`result`](Self::result).
+    /// neither the engine nor a stream. A stream that waits for the message ([`Stream::wait`](super::Stream::wait)) goes on after
+    /// the functions that were added before the wait. They tell no error: a later call on the stream does, or [`result`](Self::result).
     pub fn then(&self, then: impl FnOnce(&Result<Status, Error>) + Send + 'static) {
         self.message.then(Box::new(then));
+    }
+
+    /// Calls a function as [`then`](Self::then) does, but before the stream goes on that waits for this receive
+    /// ([`Stream::recv`](super::Stream::recv)). The data may not be in the buffer yet.
+    pub fn on_arrival(&self, function: impl FnOnce(&Result<Status, Error>) + Send + 'static) {
+        self.message.received().then(Box::new(function));
     }
 
     /// Cancels a receive that no message has matched: now, or when its stream gets there.

@@ -8,6 +8,8 @@
 //! The thread starts with the first stream. It polls while some stream has a call that is not done, and sleeps otherwise.
 //! It makes progress for the whole engine, so the engine's locks must be real ([`Streams::new`]).
 //!
+//! Small messages pass through host memory, to and from which kernels of the stream copy (`point_to_point`).
+//!
 //! A kernel that runs can start messages and wait for them, too ([`Streams::isend_by_kernel`]): it stores to a word, and
 //! reads another one.
 //!
@@ -21,6 +23,7 @@
 
 mod alone;
 mod batch;
+mod bounce;
 mod connections;
 mod gated;
 mod handle;
@@ -31,6 +34,7 @@ mod message;
 mod one_sided;
 mod operation;
 mod persistent;
+mod point_to_point;
 mod prepared;
 mod proxy;
 mod queue;

@@ -59,6 +59,13 @@ impl Described {
         Ok(Described { communicator, way: Way::Receive, peer: source, tag, buffer })
     }
 
+    /// Describes the same message of another buffer, in host memory.
+    pub(super) fn in_host(&self, address: *mut u8, len: usize) -> Described {
+        let Described { ref communicator, way, peer, tag, .. } = *self;
+        let buffer = Buffer::bytes(address, len as u64).in_host().to_owned();
+        Described { communicator: communicator.clone(), way, peer, tag, buffer }
+    }
+
     /// Checks the buffer of a message that starts later. The driver is asked for a new allocation now, and not while a stream
     /// waits or a kernel runs.
     ///
@@ -88,6 +95,8 @@ pub trait StreamJob: Send {
 /// What starts.
 enum What {
     Message(Described),
+    /// A receive whose data the stream has copied when this starts.
+    Landing(Arc<Message>),
     /// `None` once it has been dropped before it started.
     Job(Mutex<Option<Box<dyn StreamJob>>>),
 }
@@ -110,6 +119,11 @@ impl Message {
         Message::of(What::Message(described))
     }
 
+    /// Creates a message that starts behind the stream's copy of what another one has received.
+    pub(super) fn landing(received: Arc<Message>) -> Arc<Message> {
+        Message::of(What::Landing(received))
+    }
+
     pub(super) fn job(job: Box<dyn StreamJob>) -> Arc<Message> {
         Message::of(What::Job(Mutex::new(Some(job))))
     }
@@ -126,6 +140,11 @@ impl Message {
         })
     }
 
+    /// Returns the message that receives the data of this one.
+    pub(super) fn received(&self) -> &Message {
+        if let What::Landing(received) = &self.what { received } else { self }
+    }
+
     /// Starts the message on the calling thread.
     ///
     /// # Safety
@@ -134,7 +153,7 @@ impl Message {
         let Described { communicator, way, peer, tag, buffer } = match &self.what {
             What::Message(described) => described,
             // It is polled with the others from now on.
-            What::Job(_) => return,
+            What::Landing(_) | What::Job(_) => return,
         };
         if self.is_cancelled() {
             return self.end(Ok(Status { cancelled: true, ..Status::EMPTY }));
@@ -164,6 +183,11 @@ impl Message {
             match &self.what {
                 What::Message(_) if self.request.is_complete() => self.end(self.request.result()),
                 What::Message(_) => {}
+                What::Landing(received) => {
+                    if let Some(result) = received.result() {
+                        self.end(result.clone());
+                    }
+                }
                 What::Job(job) => {
                     let ended = job.lock().as_mut().and_then(|job| job.poll());
                     if let Some(result) = ended {
@@ -238,6 +262,9 @@ impl Message {
 
     /// Cancels a receive that no message has matched: now, or when its stream gets there.
     pub(super) fn cancel(&self, engine: &Engine) {
+        if let What::Landing(received) = &self.what {
+            return received.cancel(engine);
+        }
         if !matches!(&self.what, What::Message(described) if described.way == Way::Receive) {
             return;
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use cableway_common_cuda::{CopySlot, CopySlotNumber, MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
 
+use super::bounce::{Chunks, nothing_arrives};
 use super::operation::Message;
 use super::queue::Queue;
 use crate::error::Error;
@@ -16,9 +17,6 @@ use crate::tag::Engine;
 const REACHED: usize = 0;
 /// The word that the stream waits for.
 const RELEASED: usize = 1;
-/// Words of a stream.
-pub(super) const WORDS: usize = 2;
-
 /// More than any number of a call: a stream passes every wait.
 const BEYOND: u64 = i64::MAX as u64;
 
@@ -38,7 +36,9 @@ pub(super) struct StreamState {
     handles: AtomicUsize,
     /// A stream that has reached this number has passed every post of a prepared operation. Changed with `last` locked.
     prepared_end: AtomicU64,
-    /// For the copies of puts, which do not overlap.
+    /// Of sends through host memory.
+    pub(super) chunks: Mutex<Chunks>,
+    /// For the copies that kernels make in the stream, which do not overlap.
     slot: OnceLock<Option<CopySlot>>,
     /// The stream as memory of peers knows it, once it puts.
     pub(super) user: OnceLock<Arc<dyn Passing>>,
@@ -76,14 +76,15 @@ impl StreamState {
             errors: Mutex::default(),
             handles: AtomicUsize::new(0),
             prepared_end: AtomicU64::new(0),
+            chunks: Mutex::default(),
             slot: OnceLock::new(),
             user: OnceLock::new(),
             _held: held,
         }
     }
 
-    /// Returns the slot of kernels that make the copies of puts.
-    pub(super) fn put_slot(&self) -> Option<CopySlotNumber> {
+    /// Returns the slot of kernels that make copies in the stream.
+    pub(super) fn copy_slot(&self) -> Option<CopySlotNumber> {
         self.slot.get_or_init(|| self.program.copy_slot()).as_ref().map(CopySlot::number)
     }
 
@@ -227,6 +228,7 @@ impl StreamState {
             message.end(Err(error.clone()));
             message.let_go();
         }
+        nothing_arrives(&self.words);
         self.words.store(RELEASED, BEYOND);
     }
 
@@ -238,7 +240,7 @@ impl StreamState {
     /// Returns whether nothing is left to do for anybody, so that nobody needs the stream's words any more.
     pub(super) fn is_at_rest(&self) -> bool {
         let passed = || self.queue.lock().is_passed_at(self.words.load(REACHED)) || !self.program.goes_on();
-        self.is_idle() && passed()
+        self.is_idle() && passed() && self.chunks.lock().are_unused()
     }
 
     /// Fails if the stream will do nothing more, because its context is destroyed or a kernel has faulted there.

@@ -8,6 +8,7 @@ use cableway_base::fork::Origin;
 use cableway_common_cuda::{Holder, ProgramStream, Vendor};
 use parking_lot::Mutex;
 
+use super::bounce::WORDS;
 use super::connections::connections;
 use super::gated::{Gated, StartGate};
 use super::handle::Stream;
@@ -16,7 +17,7 @@ use super::operation::{Described, Message, StreamJob};
 use super::prepared::quiet::{PATIENCE, while_quiet};
 use super::proxy;
 use super::shared::Shared;
-use super::state::{StreamState, WORDS};
+use super::state::StreamState;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::tag::{Communicator, Engine};

@@ -10,6 +10,7 @@ mod prepared;
 mod puts;
 mod queues;
 mod random;
+mod small;
 mod together;
 
 use std::error::Error;
@@ -35,6 +36,14 @@ pub(crate) const TESTS: &[Test] = &[
         for (ranks, seed) in [(2, "1"), (2, "2"), (3, "3")] {
             everywhere(ranks, &[], &[("STREAMS_SEED", seed), ("SIM_CUDA_SEED", seed)], "streams_random");
         }
+    }),
+    ("streams::small_messages_pass_through_host_memory", || {
+        let amd = sim_cuda::Vendor::tested() == sim_cuda::Vendor::Amd;
+        let by_engines: &[(&str, &str)] = &[("STREAMS_BY_ENGINES", "1")];
+        everywhere(2, &[], if amd { by_engines } else { &[] }, "streams_small");
+        everywhere(2, &["device_kernels=no"], by_engines, "streams_small");
+        everywhere(2, &["device_protocols=copy"], by_engines, "streams_small");
+        everywhere(2, &[], &[("SIM_CUDA_KERNEL_DELAY_US", "300"), by_engines[0]], "streams_small");
     }),
     ("streams::a_thousand_calls_are_made_behind_a_wait", || everywhere(2, &[], &[], "streams_thousand")),
     ("streams::streams_wait_for_each_other_through_messages", || everywhere(2, &[], &[], "streams_each_other")),
@@ -93,6 +102,7 @@ pub(crate) const TESTS: &[Test] = &[
 pub(crate) const ROLES: &[Role] = &[
     ("streams_pingpong", pingpong::there_and_back),
     ("streams_random", random::random),
+    ("streams_small", small::small),
     ("streams_thousand", order::thousand),
     ("streams_each_other", order::each_other),
     ("streams_many", queues::many),

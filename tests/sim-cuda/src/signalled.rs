@@ -22,6 +22,8 @@ pub(crate) struct Argument {
     from: u64,
     len: u64,
     _slot: u64,
+    /// The address of a word with the number of bytes that have arrived; 0 if all have.
+    arrived: u64,
     before: Written,
     behind: [Written; 2],
 }
@@ -34,6 +36,17 @@ struct Launch {
 }
 
 impl Launch {
+    /// Returns the number of bytes to copy.
+    fn len(&mut self) -> u64 {
+        let Argument { len, arrived, .. } = self.argument;
+        if arrived == 0 {
+            return len;
+        }
+        let at = self.memory.reach(arrived, 8);
+        // SAFETY: an aligned word of a range that is kept.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.load(Ordering::SeqCst).min(len)
+    }
+
     fn write(&mut self, word: Written) {
         if word.address != 0 {
             let at = self.memory.reach(word.address, 8);
@@ -49,11 +62,13 @@ impl Work for Launch {
     }
 
     fn step(&mut self) -> bool {
-        let Argument { to, from, len, before, behind, .. } = self.argument;
+        let Argument { to, from, before, behind, .. } = self.argument;
         match self.step {
             0 => self.write(before),
-            1 if len != 0 => self.memory.copy(to, from, len),
-            1 => {}
+            1 => match self.len() {
+                0 => {}
+                len => self.memory.copy(to, from, len),
+            },
             2 => self.write(behind[0]),
             _ => self.write(behind[1]),
         }
