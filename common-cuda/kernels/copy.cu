@@ -233,7 +233,8 @@ struct Written {
 #define SLOTS 4096
 struct Signalled {
     u64 to, from, len, slot;
-    // The address of a word with the number of bytes that have arrived, of which at most `len` are copied; 0 if all have.
+    // The address of a word with the number of bytes that have arrived, of which at most `len` are copied; 0 if all have. The
+    // word is 0 after the copy.
     u64 arrived;
     struct Written before, behind[2];
 };
@@ -243,11 +244,31 @@ struct Signalled {
 // For each slot, the number of the launch's blocks that have copied.
 static __attribute__((device)) u32 copied[SLOTS];
 
+// Copies what has arrived, of at most 16 bytes for each lane. Data and number are read at the same time, because each read of
+// host memory takes a microsecond.
+DEVICE void arrived_at_once(const struct Signalled &copy) {
+    const u32 at = THREAD * (u32)sizeof(u128);
+    u128 data = {};
+    if (at < copy.len) data = *(const volatile u128 MEMORY *)(copy.from + at);
+    u64 end = *(const volatile u64 MEMORY *)copy.arrived;
+    if (end > copy.len) end = copy.len;
+    if (at + sizeof(u128) <= end && copy.to % sizeof(u128) == 0) {
+        *(u128 MEMORY *)(copy.to + at) = data;
+        return;
+    }
+#pragma unroll
+    for (u32 i = 0; i < sizeof(u128); i++)
+        if (at + i < end) *(u8 MEMORY *)(copy.to + at + i) = (u8)(data[i / 4] >> (i % 4 * 8));
+}
+
 KERNEL(THREADS) void cableway_copy_signalled(const struct Signalled copy) {
     if (BLOCK == 0 && THREAD == 0 && copy.before.address != 0)
         *(volatile u64 MEMORY *)copy.before.address = copy.before.value;
     u64 len = copy.len;
-    if (copy.arrived != 0) {
+    if (copy.arrived != 0 && len <= LANES * sizeof(u128) && copy.from % sizeof(u128) == 0) {
+        if (BLOCK == 0 && THREAD < LANES) arrived_at_once(copy);
+        len = 0;
+    } else if (copy.arrived != 0) {
         // Read once, because such reads wait for each other.
         static __attribute__((shared)) volatile u64 arrived;
         if (THREAD == 0) arrived = *(const volatile u64 MEMORY *)copy.arrived;
@@ -267,6 +288,7 @@ KERNEL(THREADS) void cableway_copy_signalled(const struct Signalled copy) {
         if (__atomic_fetch_add(&copied[copy.slot], 1, __ATOMIC_RELAXED) + 1 != BLOCKS) return;
         copied[copy.slot] = 0;
     }
+    if (copy.arrived != 0) *(volatile u64 MEMORY *)copy.arrived = 0;
     for (u32 i = 0; i < 2 && copy.behind[i].address != 0; i++) {
         // A reader that sees the word sees the data, and the words before.
         fence();

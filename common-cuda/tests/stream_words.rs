@@ -307,6 +307,7 @@ fn what_has_arrived_is_copied() {
             words.store(1, arrived as u64);
             words.store(0, number);
             wait_for(&words, 2, number);
+            assert_eq!(words.load(1), 0);
             let mut expected = vec![0xCC; ROOM + 16];
             let copied = arrived.min(ROOM);
             expected[turn..turn + copied].copy_from_slice(&data[..copied]);

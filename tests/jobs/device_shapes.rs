@@ -94,10 +94,12 @@ fn kernels_without_scratch_memory() {
             let set = format!("device_kernel_patience={patience}");
             run(&["--set", &set], &[("SIM_CUDA_KERNEL_DELAY_US", "1000")]);
         }
-        for fault in
-            ["cuModuleLoadData:218", "cuLaunchKernel:719", "cuGraphCreate:801,cuLaunchKernel:1:9+", "cuGraphLaunch:1"]
-        {
+        for fault in ["cuModuleLoadData:218", "cuLaunchKernel:719", "cuGraphCreate:801,cuLaunchKernel:1:9+"] {
             run(&[], &[("SIM_CUDA_FAIL", fault)]);
+        }
+        // By graphs: always, or until the driver refuses it, or until it launches nothing any more.
+        for fault in ["", "cuGraphLaunch:1:20+", "cuGraphLaunch:1:20+,cuLaunchKernel:1:17+"] {
+            run(&[], &[("SIM_CUDA_SLOW", "cuLaunchKernel:200"), ("SIM_CUDA_FAIL", fault)]);
         }
     } else {
         crate::support::skip("kernels are delayed by the simulated driver only");

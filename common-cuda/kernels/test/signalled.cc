@@ -9,7 +9,7 @@
 
 // Copies of every length around the sizes that matter, at many pairs of places within 16 bytes.
 int main(int, char **) {
-    static const u64 lengths[] = {0, 1, 2, 15, 16, 17, 31, 100, 4095, 4096, 4097, 65535, 65536, 300001};
+    static const u64 lengths[] = {0, 1, 2, 15, 16, 17, 31, 100, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 300001};
     for (u64 len : lengths)
         for (u64 place = 0; place < 256; place += len < 200 ? 7 : 85) {
             u64 to = place % 16, from = place / 16;
@@ -31,6 +31,7 @@ int main(int, char **) {
             if (given > 2) copy.behind[1] = {(u64)&words[2], 3};
             OnCpu<struct Signalled>{cableway_copy_signalled, copy}.launch(len > 65536 ? 3 : 1);
             bool right = target == expected && words[3] == 7 && copied[7] == 0;
+            if (copy.arrived != 0) right = right && arrived == 0;
             for (u64 i = 0; i < 3; i++) right = right && words[i] == (given > i ? i + 1 : 7);
             if (!right) {
                 fprintf(stderr, "%llu bytes from %llu to %llu with %llu words are wrong\n", len, from, to, given);

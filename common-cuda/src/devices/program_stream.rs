@@ -48,7 +48,8 @@ pub enum StreamStep {
         src: *const u8,
         /// The most bytes that may arrive.
         most: usize,
-        /// The address of a word of 64 bits, as the stream's device sees it: the number of bytes when the copy begins.
+        /// The address of a word of 64 bits, as the stream's device sees it: the number of bytes when the copy begins, and 0
+        /// after it.
         arrived: u64,
         /// The kernel's slot.
         slot: CopySlotNumber,

@@ -205,18 +205,19 @@ impl Kernels {
         stream: &Stream,
     ) -> Result<bool, Failure> {
         let driver = self.context.driver;
-        let mut state = self.state.lock();
-        let State::Loaded(loaded) = &mut *state else { return Ok(false) };
-        if loaded.off {
-            return Ok(false);
-        }
-        // SAFETY: the caller's promise. The module stays loaded as long as the value.
-        let launched = unsafe { driver.launch(loaded.code.function(SIGNALLED), blocks, THREADS, argument, stream) };
-        match launched {
+        let function = match &*self.state.lock() {
+            State::Loaded(loaded) if !loaded.off => loaded.code.function(SIGNALLED),
+            _ => return Ok(false),
+        };
+        // Nothing is locked, because a driver waits where many launches are behind a wait that another thread may have to end.
+        // SAFETY: the caller's promise. The module stays loaded as long as this value.
+        match unsafe { driver.launch(function, blocks, THREADS, argument, stream) } {
             Ok(()) => Ok(true),
             Err(failure) if failure.context_gone() => Err(failure),
             Err(failure) => {
-                loaded.refused(driver, failure);
+                if let State::Loaded(loaded) = &mut *self.state.lock() {
+                    loaded.refused(driver, failure);
+                }
                 Ok(false)
             }
         }

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use super::job::{Argument, Job, Name, THREADS};
+use crate::driver::MOST_ARGUMENT;
 
 /// The number of threads that copy a tile together.
 const LANES: u32 = 32;
@@ -31,7 +32,7 @@ pub(crate) struct List<const MOST: usize, const TILE: u64> {
     count: u64,
     pieces: [Piece; MOST],
 }
-const _: () = assert!(size_of::<Pieces>() == 32 + 64 * 32);
+const _: () = assert!(size_of::<Pieces>() == 32 + 64 * 32 && size_of::<Pieces>() <= MOST_ARGUMENT);
 const _: () = assert!(size_of::<Moves>() == 32 + 16 * 32);
 
 impl<const MOST: usize, const TILE: u64> List<MOST, TILE> {

@@ -66,7 +66,8 @@ impl Signalled {
         self.before = Written { address: address.unwrap_or(0), value: 0 };
     }
 
-    /// Has the kernel copy at most as many bytes as the word at this address says when the copy begins.
+    /// Has the kernel copy at most as many bytes as the word at this address says when the copy begins. The word is 0 after the
+    /// copy.
     pub(crate) fn arrived_at(&mut self, address: u64) {
         self.arrived = address;
     }

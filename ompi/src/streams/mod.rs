@@ -137,12 +137,14 @@ unsafe fn start(stream: &Stream, call: &mut CallDescription) -> Result<(), Error
             (false, false) => batch.isend(&communicator, call.peer, call.tag, buffer),
         }
     }?;
-    if !call.status.is_null() {
-        Slot::new(call.status).fill_after(&message);
+    let slot = (!call.status.is_null()).then(|| Slot::new(call.status));
+    if let Some(slot) = &slot {
+        slot.fill_after(&message);
     }
     complete_after(&message, call.owner);
     call.message = Box::into_raw(Box::new(message));
-    batch.post()
+    // The program may reuse the status after an error.
+    batch.post().inspect_err(|_| slot.iter().for_each(Slot::close))
 }
 
 /// Has the shim's owner of a message completed once it is over, on a thread of the program.

@@ -6,6 +6,7 @@ use cableway_common_cuda::{StreamStep, WaitCondition, WordOperation};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
+use super::bounce::Chunks;
 use super::connections::warn_of_waiting;
 use super::message::StreamMessage;
 use super::operation::{Message, StreamJob};
@@ -27,6 +28,10 @@ pub struct StreamBatch<'s> {
     /// The numbers that the stream wrote before the first call.
     written: Written,
     pub(super) steps: SmallVec<[StreamStep; 4]>,
+    /// The chunks before the calls, if they have changed.
+    chunks: Option<Chunks>,
+    /// Receives among the calls whose data the stream copies.
+    received: SmallVec<[Arc<Message>; 1]>,
     /// Prepared operations among the calls.
     prepared: SmallVec<[Arc<Pair>; 1]>,
     /// Why no graph can contain the calls.
@@ -48,8 +53,19 @@ impl<'s> StreamBatch<'s> {
     pub(super) fn new(shared: &'s Arc<Shared>, state: &'s Arc<StreamState>) -> Self {
         let last = state.last.lock();
         let (before, written) = (*last, state.queue.lock().written());
-        let (steps, prepared) = (SmallVec::new(), SmallVec::new());
-        StreamBatch { shared, state, last, before, written, steps, prepared, uncapturable: None, for_thread: false }
+        StreamBatch {
+            shared,
+            state,
+            last,
+            before,
+            written,
+            steps: SmallVec::new(),
+            chunks: None,
+            received: SmallVec::new(),
+            prepared: SmallVec::new(),
+            uncapturable: None,
+            for_thread: false,
+        }
     }
 
     /// Starts a job when the stream gets there. What it returns stands for it as for a message.
@@ -100,8 +116,7 @@ impl<'s> StreamBatch<'s> {
             // SAFETY: the words of the state, and what prepared operations use, live as long as the stream uses them; others
             // are the promise of `operate`'s caller.
             let enqueued = unsafe { self.state.program.enqueue(&steps) }.map_err(Error::Stream);
-            // The stream may have got a part of a prepared operation, whose words tell nothing then.
-            enqueued.inspect_err(|error| self.prepared.iter().for_each(|pair| pair.fail(error))).map(|()| captured)
+            enqueued.inspect_err(|error| self.fail_partly(error)).map(|()| captured)
         });
         match posted {
             Ok(captured) => {
@@ -208,8 +223,31 @@ impl<'s> StreamBatch<'s> {
         self.steps.push(StreamStep::Word(operation));
     }
 
+    /// Gives a chunk to a send.
+    pub(super) fn take_chunk(&mut self, send: &Arc<Message>) {
+        let mut chunks = self.state.chunks.lock();
+        self.chunks.get_or_insert_with(|| chunks.clone());
+        chunks.take(send);
+    }
+
+    /// Notes that the stream copies what a message has received.
+    pub(super) fn note_received(&mut self, message: &Arc<Message>) {
+        self.received.push(message.clone());
+    }
+
+    /// Notes that the stream may have got a part of the calls. The words of prepared operations tell nothing then, and
+    /// nothing copies what receives get that the thread has started already.
+    fn fail_partly(&self, error: &Error) {
+        self.state.note_partly_refused();
+        self.prepared.iter().for_each(|pair| pair.fail(error));
+        self.received.iter().for_each(|message| message.cancel(&self.shared.engine));
+    }
+
     /// Ends the batch's messages. If the driver took a part of the calls, the stream passes it.
     fn withdraw(&mut self, error: &Error) {
+        if let Some(chunks) = self.chunks.take() {
+            *self.state.chunks.lock() = chunks;
+        }
         let withdrawn = self.state.queue.lock().withdraw(self.before, self.written);
         withdrawn.iter().for_each(|message| message.end(Err(error.clone())));
     }

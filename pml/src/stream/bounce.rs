@@ -11,8 +11,6 @@
 
 use std::sync::{Arc, Weak};
 
-use cableway_common_cuda::StreamWords;
-
 use super::operation::Message;
 
 /// The most bytes of a message that passes through host memory (H200).
@@ -20,7 +18,7 @@ pub(super) const MOST: usize = 8 << 10;
 /// The sends of a stream that have chunks at once.
 const CHUNKS: usize = 8;
 
-/// The word with the number of bytes that have arrived. It has a cache line of its own.
+/// The word with the number of bytes that have arrived, until the stream has copied them. It has a cache line of its own.
 pub(super) const ARRIVED: usize = 16;
 /// The first word of what arrives.
 pub(super) const ARRIVING: usize = 32;
@@ -29,7 +27,7 @@ const MOST_WORDS: usize = MOST / size_of::<u64>();
 pub(super) const WORDS: usize = ARRIVING + (1 + CHUNKS) * MOST_WORDS;
 
 /// The chunks of a stream's sends. Changed by calls that hold the stream's lock.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Chunks {
     /// The last send from each chunk.
     sends: [Weak<Message>; CHUNKS],
@@ -40,11 +38,6 @@ impl Chunks {
     /// Returns whether every send from a chunk is over.
     pub(super) fn are_unused(&self) -> bool {
         (0..CHUNKS).all(|chunk| self.open(chunk).is_none())
-    }
-
-    /// Returns whether the next send need not wait for its chunk.
-    pub(super) fn has_free(&self) -> bool {
-        self.open(self.next).is_none()
     }
 
     /// Returns the first word of the chunk of the next send, and the send that still needs it.
@@ -62,9 +55,4 @@ impl Chunks {
     fn open(&self, chunk: usize) -> Option<Arc<Message>> {
         self.sends[chunk].upgrade().filter(|message| !message.is_over())
     }
-}
-
-/// Says that nothing has arrived, to a stream that passes its waits without messages.
-pub(super) fn nothing_arrives(words: &StreamWords) {
-    words.store(ARRIVED, 0);
 }

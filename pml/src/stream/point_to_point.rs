@@ -136,12 +136,6 @@ impl StreamBatch<'_> {
 
     fn start(&mut self, described: Described) -> Result<StreamMessage, Error> {
         described.check_early(self.shared.engine.devices())?;
-        if described.way == Way::Send
-            && self.state.chunks.lock().has_free()
-            && let Some(run) = self.bounces(&described)
-        {
-            return Ok(self.send_by_chunk(&described, &run));
-        }
         Ok(self.start_message(Message::new(described)))
     }
 
@@ -165,7 +159,8 @@ impl StreamBatch<'_> {
         let buffer = described.buffer.borrow();
         let (address, len) = buffer.contiguous()?;
         let len = usize::try_from(len).ok().filter(|len| (1..=MOST).contains(len))?;
-        if described.peer == PROC_NULL || engine.core().copy_only() || !state.program.copies_by_kernel() {
+        let possible = !engine.core().copy_only() && state.program.copies_by_kernel() && !state.is_partly_refused();
+        if described.peer == PROC_NULL || !possible {
             return None;
         }
         let (found, here) = (buffer.classify(engine.devices()), state.program.location());
@@ -183,7 +178,7 @@ impl StreamBatch<'_> {
             self.wait_for(vec![open]);
         }
         let message = Message::new(described.in_host(words.address(at), run.len));
-        state.chunks.lock().take(&message);
+        self.take_chunk(&message);
         let dst = std::ptr::with_exposed_provenance_mut(words.device_address(at) as usize);
         self.steps.push(StreamStep::Copy { dst, src: run.address, len: run.len, by_kernel: Some(run.slot) });
         self.start_message(message)
@@ -197,10 +192,11 @@ impl StreamBatch<'_> {
         message.tell();
         let arrived = Arc::downgrade(&words);
         message.then(Box::new(move |result| {
-            if let Some(words) = arrived.upgrade() {
-                words.store(ARRIVED, result.as_ref().map_or(0, |status| status.len));
+            if let (Some(words), Ok(status)) = (arrived.upgrade(), result) {
+                words.store(ARRIVED, status.len);
             }
         }));
+        self.note_received(&message);
         self.start_message(message.clone());
         self.wait_for(vec![message.clone()]);
         let src = std::ptr::with_exposed_provenance(words.device_address(ARRIVING) as usize);

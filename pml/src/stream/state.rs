@@ -1,12 +1,12 @@
 //! One stream, as its callers and the thread share it.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cableway_common_cuda::{CopySlot, CopySlotNumber, MappingsHeld, ProgramStream, StreamWords};
 use parking_lot::Mutex;
 
-use super::bounce::{Chunks, nothing_arrives};
+use super::bounce::Chunks;
 use super::operation::Message;
 use super::queue::Queue;
 use crate::error::Error;
@@ -36,6 +36,9 @@ pub(super) struct StreamState {
     handles: AtomicUsize,
     /// A stream that has reached this number has passed every post of a prepared operation. Changed with `last` locked.
     prepared_end: AtomicU64,
+    /// True once the driver has refused calls of which the stream may have got some. The words are not used for anything
+    /// else any more, and no message passes through them.
+    partly_refused: AtomicBool,
     /// Of sends through host memory.
     pub(super) chunks: Mutex<Chunks>,
     /// For the copies that kernels make in the stream, which do not overlap.
@@ -76,6 +79,7 @@ impl StreamState {
             errors: Mutex::default(),
             handles: AtomicUsize::new(0),
             prepared_end: AtomicU64::new(0),
+            partly_refused: AtomicBool::new(false),
             chunks: Mutex::default(),
             slot: OnceLock::new(),
             user: OnceLock::new(),
@@ -100,6 +104,15 @@ impl StreamState {
     /// Returns the device address of the word that the stream waits for.
     pub(super) fn released_address(&self) -> u64 {
         self.words.device_address(RELEASED)
+    }
+
+    /// Notes that the driver has refused calls of which the stream may have got some.
+    pub(super) fn note_partly_refused(&self) {
+        self.partly_refused.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_partly_refused(&self) -> bool {
+        self.partly_refused.load(Ordering::Relaxed)
     }
 
     /// Returns whether the stream has passed the call of this number, or never will.
@@ -228,7 +241,6 @@ impl StreamState {
             message.end(Err(error.clone()));
             message.let_go();
         }
-        nothing_arrives(&self.words);
         self.words.store(RELEASED, BEYOND);
     }
 
@@ -240,7 +252,7 @@ impl StreamState {
     /// Returns whether nothing is left to do for anybody, so that nobody needs the stream's words any more.
     pub(super) fn is_at_rest(&self) -> bool {
         let passed = || self.queue.lock().is_passed_at(self.words.load(REACHED)) || !self.program.goes_on();
-        self.is_idle() && passed() && self.chunks.lock().are_unused()
+        self.is_idle() && passed() && self.chunks.lock().are_unused() && !self.is_partly_refused()
     }
 
     /// Fails if the stream will do nothing more, because its context is destroyed or a kernel has faulted there.

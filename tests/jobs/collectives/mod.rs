@@ -19,6 +19,14 @@ use std::error::Error;
 
 use crate::support::{Driver, NO_DRIVER, Role, Test, finish, over, role_job, transports};
 
+/// Kernels are launched by graphs: always, or until the driver refuses it, in the middle of an operation.
+const BY_GRAPHS: [&[(&str, &str)]; 3] = [
+    &[SLOW_LAUNCHES],
+    &[SLOW_LAUNCHES, ("SIM_CUDA_FAIL", "cuGraphLaunch:701:30+")],
+    &[SLOW_LAUNCHES, ("SIM_CUDA_FAIL", "cuGraphExecKernelNodeSetParams:400:40+")],
+];
+const SLOW_LAUNCHES: (&str, &str) = ("SIM_CUDA_SLOW", "cuLaunchKernel:200");
+
 pub(crate) const TESTS: &[Test] = &[
     ("collectives::every_operation_gives_the_results_of_a_model", || with_every_driver("collectives_in_turn", &[])),
     ("collectives::random_sequences_give_the_results_of_a_model", || with_every_driver("collectives_at_random", &[])),
@@ -35,6 +43,10 @@ pub(crate) const TESTS: &[Test] = &[
             with_every_driver(role, &mapped);
         }
         with_every_driver("collectives_at_random", &["coll_algorithm=peer_access", "device_protocols=copy"]);
+        for graphs in BY_GRAPHS {
+            let named = mapped.map(|set| ["--set", set]).concat();
+            one_shot::jobs("collectives_in_turn", &named, graphs);
+        }
         // Where a kernel cannot be launched, other mechanisms do its work.
         for failing in [1, 4, 9] {
             let fault = format!("cuGraphCreate:801,cuLaunchKernel:701:{failing}");
@@ -62,10 +74,12 @@ pub(crate) const TESTS: &[Test] = &[
     ("collectives::little_data_moves_through_slots", || {
         one_shot::jobs("collectives_one_shot", &[], &[]);
         one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_KERNEL_DELAY_US", "100")]);
-        one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", "cuMemHostRegister_v2:801")]);
+        one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", "cuMemHostRegister:801")]);
         // Without kernels, the host does their work.
         one_shot::jobs("collectives_one_shot", &["--set", "device_kernels=no"], &[]);
-        one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", "cuGraphLaunch:701")]);
+        for graphs in BY_GRAPHS {
+            one_shot::jobs("collectives_one_shot", &[], graphs);
+        }
         for failing in 20..26 {
             let fault = format!("cuGraphCreate:801,cuLaunchKernel:701:{failing}");
             one_shot::jobs("collectives_one_shot", &[], &[("SIM_CUDA_FAIL", &fault)]);

@@ -43,7 +43,8 @@ pub(crate) const TESTS: &[Test] = &[
         everywhere(2, &[], if amd { by_engines } else { &[] }, "streams_small");
         everywhere(2, &["device_kernels=no"], by_engines, "streams_small");
         everywhere(2, &["device_protocols=copy"], by_engines, "streams_small");
-        everywhere(2, &[], &[("SIM_CUDA_KERNEL_DELAY_US", "300"), by_engines[0]], "streams_small");
+        let all = if amd { by_engines[0] } else { ("SIM_CUDA_SEED", "3") };
+        everywhere(2, &[], &[("SIM_CUDA_KERNEL_DELAY_US", "300"), all], "streams_small");
     }),
     ("streams::a_thousand_calls_are_made_behind_a_wait", || everywhere(2, &[], &[], "streams_thousand")),
     ("streams::streams_wait_for_each_other_through_messages", || everywhere(2, &[], &[], "streams_each_other")),

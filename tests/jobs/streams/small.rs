@@ -1,7 +1,7 @@
 //! Small messages of device memory, which pass through host memory.
 
 use super::{Outcome, Program, expect, expect_bytes, pattern, raw};
-use crate::device_programs::app::{Handle, NON_BLOCKING_STREAM};
+use crate::device_programs::app::{CAPTURE_THREAD_LOCAL, Handle, NON_BLOCKING_STREAM};
 
 /// The room of each receive, and the bytes around it.
 const ROOM: usize = 8 << 10;
@@ -24,6 +24,7 @@ pub(super) fn small() -> Outcome {
         Some(by_engines) if std::env::var_os("STREAMS_BY_ENGINES").is_none() => expect(by_engines, 0)?,
         _ => {}
     }
+    refused(&program, handle)?;
     too_long(&program, handle)?;
     Ok(program.world.communicator().barrier()?)
 }
@@ -47,9 +48,9 @@ fn there_and_back(program: &Program, handle: Handle) -> Outcome {
     let all = (0..ROUNDS).flat_map(|round| LENGTHS.iter().enumerate().map(move |(index, len)| (round, index, *len)));
     for (at, (_, index, len)) in all.clone().enumerate() {
         // At every place within 16 bytes.
-        let (mut out, mut back) = (raw(sent + (index * ROOM) as u64, len), raw(slot(at) + (at % 16) as u64, ROOM));
+        let (out, mut back) = (raw(sent + (index * ROOM) as u64, len), raw(slot(at) + (at % 16) as u64, ROOM));
         stream.scope(|scope| -> Outcome {
-            let (out, back) = (scope.lend_shared(&mut out)?, scope.lend(&mut back)?);
+            let (out, back) = (scope.lend_shared(&out)?, scope.lend(&mut back)?);
             if program.me == 0 {
                 scope.send(on, &out, peer, 3)?;
                 return Ok(scope.recv(on, &back, peer, 4)?);
@@ -98,6 +99,28 @@ fn many(program: &Program, handle: Handle) -> Outcome {
         expect_bytes("many messages", &program.app.download(memory, MANY * ROOM), &expected)?;
     }
     Ok(stream.check()?)
+}
+
+/// Calls that a capture refuses change nothing for the messages before and after them.
+fn refused(program: &Program, handle: Handle) -> Outcome {
+    let stream = program.describe(handle)?;
+    let (on, peer) = (program.world.communicator(), 1 - program.me);
+    let memory = program.app.malloc(ROOM);
+    for _ in 0..20 {
+        program.app.cuStreamBeginCapture(handle, CAPTURE_THREAD_LOCAL).map_err(super::answered)?;
+        let mut buffer = raw(memory, ROOM);
+        for sends in [true, false] {
+            let done = stream.scope(|scope| {
+                let lent = scope.lend(&mut buffer)?;
+                if sends { scope.send(on, &lent, peer, 9) } else { scope.recv(on, &lent, peer, 9) }
+            });
+            expect(done.is_err(), true)?;
+        }
+        let mut graph = 0;
+        program.app.cuStreamEndCapture(handle, &raw mut graph).map_err(super::answered)?;
+        program.app.cuGraphDestroy(graph).map_err(super::answered)?;
+    }
+    there_and_back(program, handle)
 }
 
 /// A message that is too long is an error, and nothing behind the buffer changes. The stream goes on.

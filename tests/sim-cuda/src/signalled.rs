@@ -69,7 +69,10 @@ impl Work for Launch {
                 0 => {}
                 len => self.memory.copy(to, from, len),
             },
-            2 => self.write(behind[0]),
+            2 => {
+                self.write(Written { address: self.argument.arrived, value: 0 });
+                self.write(behind[0]);
+            }
             _ => self.write(behind[1]),
         }
         self.step += 1;
