@@ -201,6 +201,11 @@ impl<'s> StreamBatch<'s> {
         self.steps.push(StreamStep::Word(WordOperation::write(self.state.reached_address(), number)));
     }
 
+    /// Returns how many numbers the stream has to write until it has passed the calls.
+    pub(super) fn ahead(&self) -> u64 {
+        self.last.saturating_sub(self.state.reached())
+    }
+
     /// Returns the number of the next call.
     pub(super) fn next(&mut self) -> u64 {
         *self.last += 1;

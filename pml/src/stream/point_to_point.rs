@@ -15,6 +15,10 @@ use crate::error::Error;
 use crate::status::PROC_NULL;
 use crate::tag::Communicator;
 
+/// The most numbers that a stream has to write before a kernel is added to it. A driver accepts about 1000 operations behind a
+/// wait. A launch behind them waits, and other threads' copies wait for the launch, perhaps those that would end the wait.
+const MOST_AHEAD: u64 = 512;
+
 /// The buffer of a message that can pass through host memory.
 struct Run {
     address: *mut u8,
@@ -160,7 +164,7 @@ impl StreamBatch<'_> {
         let (address, len) = buffer.contiguous()?;
         let len = usize::try_from(len).ok().filter(|len| (1..=MOST).contains(len))?;
         let possible = !engine.core().copy_only() && state.program.copies_by_kernel() && !state.is_partly_refused();
-        if described.peer == PROC_NULL || !possible {
+        if described.peer == PROC_NULL || !possible || self.ahead() >= MOST_AHEAD {
             return None;
         }
         let (found, here) = (buffer.classify(engine.devices()), state.program.location());

@@ -122,7 +122,12 @@ impl StreamState {
 
     /// Returns whether the stream has passed the call of this number.
     pub(super) fn has_reached(&self, number: u64) -> bool {
-        self.words.load(REACHED) >= number
+        self.reached() >= number
+    }
+
+    /// Returns the last number that the stream has written.
+    pub(super) fn reached(&self) -> u64 {
+        self.words.load(REACHED)
     }
 
     /// Notes a value that describes the stream.

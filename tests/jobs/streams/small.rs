@@ -1,5 +1,7 @@
 //! Small messages of device memory, which pass through host memory.
 
+use cableway::WaitCondition;
+
 use super::{Outcome, Program, expect, expect_bytes, pattern, raw};
 use crate::device_programs::app::{CAPTURE_THREAD_LOCAL, Handle, NON_BLOCKING_STREAM};
 
@@ -24,6 +26,7 @@ pub(super) fn small() -> Outcome {
         Some(by_engines) if std::env::var_os("STREAMS_BY_ENGINES").is_none() => expect(by_engines, 0)?,
         _ => {}
     }
+    far_ahead(&program, handle)?;
     refused(&program, handle)?;
     too_long(&program, handle)?;
     Ok(program.world.communicator().barrier()?)
@@ -99,6 +102,31 @@ fn many(program: &Program, handle: Handle) -> Outcome {
         expect_bytes("many messages", &program.app.download(memory, MANY * ROOM), &expected)?;
     }
     Ok(stream.check()?)
+}
+
+/// The streams wait until all calls are made. A driver does not accept as many kernels.
+fn far_ahead(program: &Program, handle: Handle) -> Outcome {
+    const CALLS: usize = 700;
+    const LEN: usize = 64;
+    let (on, peer) = (program.world.communicator(), 1 - program.me);
+    let (stream, gate) = (program.describe(handle)?, program.word()?);
+    let memory = program.app.malloc(CALLS * LEN);
+    let content = pattern(CALLS * LEN, 3);
+    if program.me == 0 {
+        program.app.upload(memory, &content);
+    }
+    let mut messages: Vec<_> = (0..CALLS).map(|at| raw(memory + (at * LEN) as u64, LEN)).collect();
+    // SAFETY: the gate's word is never freed.
+    unsafe { stream.wait_value(gate.word(), 1, WaitCondition::GreaterOrEqual) }?;
+    stream.scope(|scope| -> Outcome {
+        for message in &mut messages {
+            let lent = scope.lend(message)?;
+            if program.me == 0 { scope.send(on, &lent, peer, 1)? } else { scope.recv(on, &lent, peer, 1)? }
+        }
+        gate.open(1);
+        Ok(())
+    })?;
+    expect_bytes("messages behind a gate", &program.app.download(memory, CALLS * LEN), &content)
 }
 
 /// Calls that a capture refuses change nothing for the messages before and after them.
